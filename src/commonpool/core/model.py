@@ -1,0 +1,257 @@
+"""The vocabulary of the core: what is shared, by whom, and what is asked of it.
+
+Units, everywhere: time is integer nanoseconds, GPU integer thousandths (`milli_gpu`), memory MiB, tokens integers.
+Every struct is frozen: a changed configuration is a new `Policy`.
+"""
+
+import enum
+from typing import Literal
+
+import msgspec
+
+NS_PER_S = 1_000_000_000
+NS_PER_HOUR = 3600 * NS_PER_S
+PRIORITY_MAX = 9
+
+PoolRule = Literal["elastic", "guaranteed", "dedicated"]
+ReclaimPolicy = Literal["borrow_not_preempt"]
+ReturnWhen = Literal["task_done"]
+Endpoint = Literal["chat", "completions", "embeddings"]
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """A set of devices with one sharing rule.
+
+    elastic: idle guarantees are lent. guaranteed: nobody uses more than its guarantee. dedicated: one tenant owns it.
+    """
+
+    name: str
+    milli_gpu: int
+    rule: PoolRule = "elastic"
+
+
+class Tier(msgspec.Struct, frozen=True):
+    """A service tier: what a request of this class is promised. Targets are nanoseconds; None promises nothing."""
+
+    name: str
+    queue_target_ns: int | None = None
+    first_token_target_ns: int | None = None
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Limits of one tenant. None is no limit. `concurrent_requests` holds back in the queue; the others refuse."""
+
+    concurrent_requests: int | None = None
+    queue_length: int = 1000
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+class Group(msgspec.Struct, frozen=True):
+    """An inner node of the quota tree (a division). `elastic_cap` bounds the sum of what is below it."""
+
+    name: str
+    parent: str | None = None
+    elastic_cap: int | None = None
+
+
+class Tenant(msgspec.Struct, frozen=True):
+    """Who gets quota and a bill; a leaf of the quota tree. Quantities in milli_gpu.
+
+    0 <= reserved <= guaranteed <= elastic_cap <= hard_cap. `priority` maps each tier the tenant may use to its
+    priority inside the tenant, 0 to 9, larger first. `models` are those it may use; None is all.
+    """
+
+    name: str
+    pool: str
+    guaranteed: int
+    elastic_cap: int
+    hard_cap: int
+    priority: dict[str, int]
+    max_wait_ns: int
+    reserved: int = 0
+    weight: int = 1
+    group: str | None = None
+    models: tuple[str, ...] | None = None
+    reclaim: ReclaimPolicy = "borrow_not_preempt"
+    return_when: ReturnWhen = "task_done"
+    limits: Limits = Limits()
+
+
+class Deployment(msgspec.Struct, frozen=True):
+    """A model version and the shape of each of its replicas.
+
+    A replica holds `milli_gpu`, runs `slots` sequences at once and keeps `kv_tokens` in all; `context_tokens` bounds
+    prompt plus output of one sequence.
+    """
+
+    model: str
+    version: str
+    pool: str
+    milli_gpu: int
+    slots: int
+    kv_tokens: int
+    context_tokens: int
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """One running engine instance of a model, in the shape of its deployment."""
+
+    id: str
+    model: str
+    milli_gpu: int
+    slots: int
+    kv_tokens: int
+
+
+class Price(msgspec.Struct, frozen=True):
+    """Micro-units of the billing currency for one hour of one whole GPU of a pool."""
+
+    pool: str
+    micro_per_gpu_hour: int
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Everything the machine decides by. Keys are names. `revision` grows by one with each applied change."""
+
+    pools: dict[str, Pool]
+    tiers: dict[str, Tier]
+    groups: dict[str, Group]
+    tenants: dict[str, Tenant]
+    deployments: dict[str, Deployment]
+    prices: dict[str, Price]
+    revision: int = 1
+
+    def models_of(self, tenant: Tenant) -> list[str]:
+        """Names of the models that a tenant may use: those of its pool, narrowed by its own list."""
+        return [
+            name
+            for name, deployment in self.deployments.items()
+            if deployment.pool == tenant.pool and (tenant.models is None or name in tenant.models)
+        ]
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """One request as the core sees it: who, what, and how much of a replica it will take.
+
+    `tokens_in` is the prompt's length in tokens, estimated before dispatch; `tokens_out_max` is the client's own bound
+    on the output of one sequence, None when it set none; `sequences` is how many the engine runs at once (`n`, or the
+    number of prompts).
+    """
+
+    id: str
+    tenant: str
+    app: str
+    model: str
+    tier: str
+    endpoint: Endpoint
+    tokens_in: int
+    tokens_out_max: int | None = None
+    sequences: int = 1
+    stream: bool = False
+    cost_center: str = ""
+
+
+class Outcome(enum.StrEnum):
+    """How an attempt at a request ended. Metrics and records use these words and no others."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"  # the client went away
+    FAILED = "failed"  # the engine failed, or answered with an error
+    REFUSED = "refused"  # never dispatched
+
+
+class TokenSource(enum.StrEnum):
+    """Where a record's token counts come from, best first."""
+
+    ENGINE = "engine"  # the engine's own usage
+    COUNTED = "counted"  # chunks seen in a stream that was cut
+    ESTIMATED = "estimated"  # neither was to be had
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False):
+    """Tokens of one attempt. `tokens_cached` is a part of `tokens_in`, never added to it. Zero means zero."""
+
+    tokens_in: int = 0
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    source: TokenSource = TokenSource.ENGINE
+
+
+class Reason(enum.StrEnum):
+    """Why a request was refused."""
+
+    NEVER_FITS = "never_fits"
+    QUEUE_FULL = "queue_full"
+    PROMISE = "promise"
+    REQUESTS_PER_MINUTE = "requests_per_minute"
+    TOKENS_PER_MINUTE = "tokens_per_minute"
+    NO_REPLICA = "no_replica"
+    UNKNOWN_TENANT = "unknown_tenant"
+    UNKNOWN_MODEL = "unknown_model"
+    UNKNOWN_TIER = "unknown_tier"
+
+
+class LoanEnd(enum.StrEnum):
+    """Why a loan ended."""
+
+    TASK_DONE = "task_done"  # the borrower's task ended, however it ended
+    COVERED = "covered"  # the borrower fell back within its own guarantee
+    REPLACED = "replaced"  # the lender came back and another source took over the rest of the loan
+
+
+class Loan(msgspec.Struct, frozen=True, gc=False):
+    """Capacity of `lender` used by `borrower` for one request. lender is "" for the pool's unowned part.
+
+    `milli_gpu` for `end_ns - start_ns` nanoseconds.
+    """
+
+    lender: str
+    borrower: str
+    request_id: str
+    milli_gpu: int
+    start_ns: int
+    end_ns: int
+    reason: LoanEnd
+
+
+class UsageRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The durable record of one attempt at a request; (request_id, attempt) is its key.
+
+    Times: `arrived_ns` is nanoseconds since the epoch (UTC); the others are lengths. `wait_ns` runs from arrival to
+    dispatch, `first_token_ns` from arrival to the first byte of the answer (0 when there was none), `total_ns` from
+    arrival to the end. `run_ns` is the time on the replica and `milli_gpu_ns` what it used there (GPU thousandths ×
+    nanoseconds). `micro_per_gpu_hour` is the price in force at the end; the cost is their product, rounded only where
+    a bill line is made (`core.pricing`).
+
+    Fields are stored by position (array_like): new ones go to the end, with a default.
+    """
+
+    request_id: str
+    attempt: int
+    tenant: str
+    app: str
+    cost_center: str
+    model: str
+    version: str
+    tier: str
+    endpoint: str
+    stream: bool
+    pool: str
+    replica: str
+    outcome: Outcome
+    status: int
+    reason: str
+    arrived_ns: int
+    wait_ns: int
+    first_token_ns: int
+    total_ns: int
+    run_ns: int
+    tokens_in: int
+    tokens_cached: int
+    tokens_out: int
+    token_source: TokenSource
+    milli_gpu: int
+    milli_gpu_ns: int
+    micro_per_gpu_hour: int
+    loans: tuple[Loan, ...] = ()

@@ -1,0 +1,38 @@
+"""Money: from GPU time to a bill that adds up.
+
+An exact cost is an integer number of `1 / COST_UNIT` micro-units of the billing currency, so sums of any length are
+exact. It is rounded once, where a line is printed, by largest remainder: the lines of a table always add up to its
+total, and two tables over the same records have the same total.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from commonpool.core.model import NS_PER_HOUR
+
+COST_UNIT = 1000 * NS_PER_HOUR  # milli_gpu_ns in one GPU-hour
+K = TypeVar("K", bound="str | tuple[str, ...]")
+
+
+def exact_cost(milli_gpu_ns: int, micro_per_gpu_hour: int) -> int:
+    """The cost of this much use at this price, in `1 / COST_UNIT` micro-units; exact."""
+    return milli_gpu_ns * micro_per_gpu_hour
+
+
+def round_half_up(exact: int, unit: int = COST_UNIT) -> int:
+    """`exact / unit` to the nearest integer; a half goes up. A table's total is rounded so."""
+    return (2 * exact + unit) // (2 * unit)
+
+
+def round_lines(exact: Mapping[K, int], unit: int = COST_UNIT) -> dict[K, int]:
+    """Each line of `exact / unit` as an integer, such that they sum to `round_half_up` of the whole.
+
+    Largest remainder: every line gets its floor, and what is then missing from the total goes, one each, to the lines
+    with the largest remainders, ties by name. So no line is off by one or more, and what is exact stays.
+    """
+    lines = {name: value // unit for name, value in exact.items()}
+    missing = round_half_up(sum(exact.values()), unit) - sum(lines.values())
+    by_remainder = sorted(exact, key=lambda name: (-(exact[name] % unit), name))
+    for name in by_remainder[:missing]:
+        lines[name] += 1
+    return lines

@@ -1,0 +1,145 @@
+"""What the machine holds: quota trees, loan books, deployments with their lines and replicas, and accounts.
+
+`State` only keeps and rebuilds; the decisions are in `machine`, the pictures of it for people in `views`.
+"""
+
+from commonpool.core.lending import Loans
+from commonpool.core.limits import Rate
+from commonpool.core.model import Deployment, Policy, Replica, Tenant
+from commonpool.core.queueing import Entry, Flow, Line
+from commonpool.core.quota import Quota
+
+
+class Running:
+    """A replica and what is taken of it."""
+
+    __slots__ = ("draining", "kv_used", "lost", "replica", "slots_used")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.slots_used = 0
+        self.kv_used = 0
+        self.draining = False
+        self.lost = False
+
+
+class Site:
+    """A deployment with its replicas, its line, and what was learned of its speed."""
+
+    __slots__ = ("deployment", "free_slots", "line", "ns_per_token", "quota", "replicas")
+
+    def __init__(self, deployment: Deployment, quota: Quota) -> None:
+        self.deployment = deployment
+        self.quota = quota
+        self.line = Line(deployment.model)
+        self.replicas: dict[str, Running] = {}
+        self.free_slots = 0  # on replicas that take new requests
+        self.ns_per_token = 0  # per token of service (INPUT_COST, OUTPUT_COST); 0 while nothing has ended
+
+    def count_free_slots(self) -> None:
+        """After a replica came, drained or went."""
+        self.free_slots = sum(r.replica.slots - r.slots_used for r in self.replicas.values() if not r.draining)
+
+    def occupy(self, running: Running, entry: Entry) -> None:
+        running.slots_used += entry.request.sequences
+        running.kv_used += entry.kv
+        self.free_slots -= entry.request.sequences
+
+    def vacate(self, entry: Entry) -> None:
+        """A lost replica is kept until the last request on it has ended, so that everything is given back once."""
+        running = self.replicas[entry.replica_id]
+        running.slots_used -= entry.request.sequences
+        running.kv_used -= entry.kv
+        if not running.draining:
+            self.free_slots += entry.request.sequences
+        elif running.lost:
+            self.forget_if_idle(running)
+
+    def forget_if_idle(self, running: Running) -> None:
+        if not running.slots_used:
+            del self.replicas[running.replica.id]
+
+    def roomiest(self, entry: Entry) -> Running | None:
+        """The replica with most room that can take the request; on a second attempt another one if possible."""
+        best: Running | None = None
+        best_key = (1, 1.0)
+        for running in self.replicas.values():
+            replica = running.replica
+            slots = running.slots_used + entry.request.sequences
+            if running.draining or slots > replica.slots or running.kv_used + entry.kv > replica.kv_tokens:
+                continue
+            key = (int(replica.id == entry.replica_id), slots / replica.slots)
+            if best is None or key < best_key:
+                best, best_key = running, key
+        return best
+
+
+class Account:
+    """What the machine keeps of a tenant beside its node in the quota tree."""
+
+    __slots__ = ("flows", "models", "requests", "tokens", "waiting", "work_waiting")
+
+    def __init__(self) -> None:
+        self.flows: dict[str, Flow] = {}
+        self.models: frozenset[str] = frozenset()
+        self.waiting = 0
+        self.work_waiting = 0
+        self.requests: Rate | None = None
+        self.tokens: Rate | None = None
+
+
+class State:
+    """Everything the machine remembers, by name."""
+
+    def __init__(self) -> None:
+        self.policy = Policy({}, {}, {}, {}, {}, {})
+        self.quotas: dict[str, Quota] = {}
+        self.loans: dict[str, Loans] = {}
+        self.sites: dict[str, Site] = {}
+        self.accounts: dict[str, Account] = {}
+
+    def configure(self, policy: Policy, now: int) -> None:
+        self.policy = policy
+        # 1. The quota trees and the loan books; a pool that is gone is kept until nothing runs in it.
+        for pool in policy.pools:
+            if pool not in self.quotas:
+                self.quotas[pool] = Quota(pool)
+                self.loans[pool] = Loans(self.quotas[pool])
+        for pool, quota in list(self.quotas.items()):
+            quota.configure(policy)
+            self.loans[pool].reconfigured(now)
+            if pool not in policy.pools and not quota.use:
+                del self.quotas[pool], self.loans[pool]
+        # 2. Deployments; one that is gone keeps its site until nothing runs there.
+        for name, deployment in policy.deployments.items():
+            quota = self.quotas[deployment.pool]
+            site = self.sites.setdefault(name, Site(deployment, quota))
+            site.deployment, site.quota = deployment, quota
+        # 3. Accounts, limits and flows.
+        for name, tenant in policy.tenants.items():
+            account = self.accounts.setdefault(name, Account())
+            account.models = frozenset(policy.models_of(tenant))
+            account.requests = _rate(account.requests, tenant.limits.requests_per_minute)
+            account.tokens = _rate(account.tokens, tenant.limits.tokens_per_minute)
+        for name, account in self.accounts.items():
+            gone = policy.tenants.get(name)
+            for flow in account.flows.values():
+                flow.alive = gone is not None and flow.model in policy.deployments
+                if gone is not None and (node := self.quotas[gone.pool].tenants.get(name)):
+                    flow.node, flow.weight = node, gone.weight
+
+    def flow(self, tenant: Tenant, site: Site) -> Flow:
+        account = self.accounts[tenant.name]
+        flow = account.flows.get(site.deployment.model)
+        if flow is None:
+            node = site.quota.tenants[tenant.name]
+            flow = Flow(tenant.name, site.deployment.model, node, tenant.weight)
+            account.flows[flow.model] = site.line.flows[tenant.name] = flow
+        return flow
+
+
+def _rate(rate: Rate | None, per_minute: int | None) -> Rate | None:
+    """Keep what is used of a limit that did not change."""
+    if per_minute is None:
+        return None
+    return rate if rate and rate.per_minute == per_minute else Rate(per_minute)

@@ -1,0 +1,120 @@
+"""Pictures of the machine's state, for people and their tools: tenants, pools, loans, limits. They change nothing."""
+
+import msgspec
+
+from commonpool.core.state import State
+
+
+class TenantView(msgspec.Struct, frozen=True):
+    """A tenant now, in milli_gpu and requests. `due` is what it lent and needs back."""
+
+    tenant: str
+    pool: str
+    guaranteed: int
+    elastic_cap: int
+    in_use: int
+    lent: int
+    borrowed: int
+    due: int
+    running: int
+    waiting: int
+
+
+class PoolView(msgspec.Struct, frozen=True):
+    """A pool now, in milli_gpu. `scaled` says that the guarantees exceed the capacity and were cut pro rata."""
+
+    pool: str
+    capacity: int
+    in_use: int
+    unowned: int
+    scaled: bool
+
+
+class LoanView(msgspec.Struct, frozen=True):
+    """A loan that runs. `due`: the lender has work waiting and needs it back."""
+
+    lender: str
+    borrower: str
+    request_id: str
+    milli_gpu: int
+    start_ns: int
+    due: bool
+
+
+class RateView(msgspec.Struct, frozen=True):
+    """A limit a minute: the most, what is left now, and when it is whole again."""
+
+    limit: int
+    remaining: int
+    reset_ns: int
+
+
+def tenants(state: State) -> list[TenantView]:
+    """Every tenant of the policy, in its order."""
+    views = []
+    for name, tenant in state.policy.tenants.items():
+        node = state.quotas[tenant.pool].tenants[name]
+        loans = state.loans[tenant.pool]
+        account = state.accounts[name]
+        views.append(
+            TenantView(
+                tenant=name,
+                pool=tenant.pool,
+                guaranteed=node.guaranteed,
+                elastic_cap=node.cap,
+                in_use=node.use,
+                lent=loans.lent(name),
+                borrowed=loans.borrowed(name),
+                due=_due(state, name),
+                running=node.running,
+                waiting=account.waiting,
+            )
+        )
+    return views
+
+
+def pools(state: State) -> list[PoolView]:
+    return [PoolView(q.pool, q.capacity, q.use, q.unowned, q.scaled) for q in state.quotas.values()]
+
+
+def loans(state: State) -> list[LoanView]:
+    """The loans that run, oldest first."""
+    views = [
+        LoanView(
+            loan.lender,
+            loan.borrower,
+            loan.task.id,
+            loan.milli_gpu,
+            loan.start_ns,
+            _due(state, loan.lender) > 0,
+        )
+        for books in state.loans.values()
+        for loan in books.open_loans()
+    ]
+    return sorted(views, key=lambda view: (view.start_ns, view.request_id, view.lender))
+
+
+def in_flight(state: State, replica_id: str) -> int:
+    """Sequences that run on a replica."""
+    return sum(s.replicas[replica_id].slots_used for s in state.sites.values() if replica_id in s.replicas)
+
+
+def rates(state: State, tenant: str, now: int) -> tuple[RateView | None, RateView | None]:
+    """Requests a minute and tokens a minute of a tenant, where it has such limits."""
+    account = state.accounts.get(tenant)
+    if account is None:
+        return None, None
+    requests, tokens = (
+        RateView(rate.per_minute, rate.remaining(now), rate.reset_ns(now)) if rate else None
+        for rate in (account.requests, account.tokens)
+    )
+    return requests, tokens
+
+
+def _due(state: State, lender: str) -> int:
+    """What a tenant has lent and needs back: it has work waiting and is under its guarantee."""
+    tenant = state.policy.tenants.get(lender)
+    if tenant is None or not state.accounts[lender].waiting:
+        return 0
+    node = state.quotas[tenant.pool].tenants[lender]
+    return min(state.loans[tenant.pool].lent(lender), max(0, node.guaranteed - node.use))

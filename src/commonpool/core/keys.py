@@ -16,7 +16,7 @@ ID = slice(len(PREFIX), len(PREFIX) + ID_LENGTH)
 KEY_LENGTH = len(PREFIX) + ID_LENGTH + 1 + SECRET_LENGTH + CHECKSUM_LENGTH
 
 _KEY = re.compile(rf"cp_[0-9A-Za-z]{{{ID_LENGTH}}}_[0-9A-Za-z]{{{SECRET_LENGTH + CHECKSUM_LENGTH}}}")
-_KEY_SHAPED = re.compile(rf"cp_([0-9A-Za-z]{{{ID_LENGTH}}})_[0-9A-Za-z]+")
+_KEY_SHAPED = re.compile(rf"cp_([0-9A-Za-z]{{{ID_LENGTH}}})_[0-9A-Za-z]{{1,{SECRET_LENGTH + CHECKSUM_LENGTH}}}")
 
 
 def key_text(key_id: str, secret: str) -> str:

@@ -53,6 +53,7 @@ STATUS_OF: dict[Reason, int] = {
     Reason.REQUESTS_PER_MINUTE: 429,
     Reason.TOKENS_PER_MINUTE: 429,
     Reason.NO_REPLICA: 503,
+    Reason.NO_JOURNAL: 503,
 }
 
 

@@ -187,6 +187,7 @@ class Reason(enum.StrEnum):
     REQUESTS_PER_MINUTE = "requests_per_minute"
     TOKENS_PER_MINUTE = "tokens_per_minute"
     NO_REPLICA = "no_replica"
+    NO_JOURNAL = "no_journal"  # usage cannot be written, and unmetered work does not exist
     UNKNOWN_TENANT = "unknown_tenant"
     UNKNOWN_MODEL = "unknown_model"
     UNKNOWN_TIER = "unknown_tier"

@@ -5,18 +5,34 @@ import ssl
 import msgspec
 
 
+class MetricNames(msgspec.Struct, frozen=True):
+    """What an engine calls the gauges that are read of it. None where it has no such gauge."""
+
+    running: str
+    waiting: str
+    kv_use: str | None = None
+
+
 class Adapter(msgspec.Struct, frozen=True):
     """One kind of engine.
 
     usage_per_choice: its `usage` counts one choice only, so a request with n > 1 reports n usage chunks in a stream
     and the first choice's alone otherwise. tokenize_path: where text is counted in tokens, None when it cannot.
+    frees_streams_only: closing the connection stops a stream, but not a request that is answered in one piece; ask
+    it for a stream always, and put the answer together with `engines.assemble`. progress_field: a boolean field of
+    the body that makes a stream carry an event for each part of the prompt that was read, which is what lets the
+    engine notice that a client left before the first token; such events have a `prompt_progress` and are not for
+    clients.
     """
 
     name: str
     health_path: str = "/health"
     metrics_path: str | None = "/metrics"
+    metric_names: MetricNames | None = None
     usage_per_choice: bool = False
     tokenize_path: str | None = None
+    frees_streams_only: bool = False
+    progress_field: str | None = None
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -33,3 +49,13 @@ class Target(msgspec.Struct, frozen=True):
     base_path: str = ""
     authorization: bytes | None = None
     tls: ssl.SSLContext | None = None
+
+    @property
+    def url(self) -> str:
+        """The address for people, without the credential."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{self.base_path}"
+
+    def __repr__(self) -> str:
+        """Without the credential, so that it cannot get into a log."""
+        return f"Target({self.replica_id} at {self.url}, {self.adapter.name})"

@@ -1,0 +1,102 @@
+# Everything a newcomer or CI runs. `make` alone lists the targets.
+#
+# A set-up target fills .venv from a lock file with uv: the one on PATH, else one that pip puts into .venv-tools.
+# `pip install --target` works where venv or ensurepip is missing and where the system Python is externally managed.
+# Paths are relative, so that the clone may lie in a folder with spaces in its name.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+CONFIG ?= commonpool.yaml
+BIN := .venv/bin
+CODE := src tests benchmarks
+RUN := .venv/.ready-to-run
+DEV := .venv/.ready-to-develop
+
+# python3 first: it is the one the user chose. Each is run, since a version manager may leave a name that does nothing.
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+endif
+
+# Nothing may be compiled on the way (--no-build): a package without a wheel for this machine is an error, at once.
+define fill
+	@test -n "$(PYTHON)" || { echo "commonpool needs Python 3.11 or newer, and none of python3, python3.13, python3.12," \
+		"python3.11 is that; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@set -e; \
+	uv=uv; "$$uv" --version >/dev/null 2>&1 || uv=.venv-tools/bin/uv; \
+	"$$uv" --version >/dev/null 2>&1 || { \
+		echo "fetching uv into .venv-tools"; \
+		"$(PYTHON)" -m pip --version >/dev/null 2>&1 || { echo "neither uv nor pip is there; install one of them" \
+			"(Debian: apt install python3-pip) and run this again" >&2; exit 1; }; \
+		PIP_ROOT_USER_ACTION=ignore "$(PYTHON)" -m pip install --quiet --disable-pip-version-check --no-warn-script-location --upgrade \
+			--target .venv-tools 'uv>=0.8'; }; \
+	$(BIN)/python -c '' 2>/dev/null || { \
+		python=$$("$(PYTHON)" -c 'import sys; print(sys.executable)'); \
+		rm -rf .venv; \
+		"$$uv" venv --quiet --python "$$python" .venv; }; \
+	echo "filling .venv from $(1)"; \
+	"$$uv" pip sync --quiet --python $(BIN)/python --require-hashes --no-build $(1); \
+	"$$uv" pip install --quiet --python $(BIN)/python --no-deps --editable .
+endef
+
+$(RUN): requirements.lock pyproject.toml
+	$(call fill,requirements.lock)
+	@rm -f $(DEV)
+	@touch $@
+
+# What development needs includes what running needs, so the one stamp stands for both.
+$(DEV): requirements-dev.lock pyproject.toml
+	$(call fill,requirements-dev.lock)
+	@touch $(RUN) $@
+
+.PHONY: help
+help: ## list the targets
+	@echo "usage: make TARGET"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: up
+up: $(RUN) ## set up and start the product (CONFIG=commonpool.yaml)
+	@exec $(BIN)/commonpool up "$(CONFIG)"
+
+.PHONY: test
+test: lint ## set up and run everything that CI runs
+	@$(BIN)/python -m pytest -q
+
+.PHONY: lint
+lint: $(DEV) ## check style, types and layers
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/ruff format --check --quiet $(CODE)
+	@$(BIN)/lint-imports --no-logo >.venv/lint-imports.txt 2>&1 || { cat .venv/lint-imports.txt; exit 1; }
+	@$(BIN)/mypy
+
+.PHONY: typecheck
+typecheck: $(DEV) ## check types alone
+	@$(BIN)/mypy
+
+.PHONY: format
+format: $(DEV) ## rewrite the code in the common style
+	@$(BIN)/ruff check --quiet --fix-only $(CODE)
+	@$(BIN)/ruff format --quiet $(CODE)
+
+.PHONY: bench
+bench: $(DEV) ## run every benchmark and print its figures
+	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python "$$b" || exit 1; done
+
+.PHONY: bench-gateway
+bench-gateway: $(DEV) ## measure the data plane beside a plain proxy
+	@$(BIN)/python benchmarks/bench_gateway.py
+
+LOCK := uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --group demo --no-header \
+	pyproject.toml
+
+.PHONY: lock
+lock: ## resolve the dependencies anew and write both lock files (needs uv on PATH)
+	$(LOCK) -o requirements.lock
+	$(LOCK) --group dev -o requirements-dev.lock
+
+.PHONY: clean
+clean: ## remove what the targets made, but not what the product keeps in var/
+	rm -rf .venv .venv-tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

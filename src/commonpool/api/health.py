@@ -1,0 +1,22 @@
+"""Whether the process lives, and whether it can serve. Open to all: a load balancer has no key."""
+
+from commonpool.api import wire
+from commonpool.api.http import Endpoint, Nothing
+from commonpool.api.operations import Operations, UnavailableError
+
+
+async def healthz(_: Operations, __: Nothing) -> wire.Health:
+    return wire.Health(ok=True, message="alive")
+
+
+async def readyz(operations: Operations, _: Nothing) -> wire.Health:
+    ready, message = operations.ready()
+    if not ready:
+        raise UnavailableError(message)
+    return wire.Health(ok=True, message=message)
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/healthz", healthz, "200 while the process lives", wire.Health, public=True),
+    Endpoint("GET", "/readyz", readyz, "200 while every model can be served, else 503", wire.Health, public=True),
+)

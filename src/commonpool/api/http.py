@@ -1,0 +1,211 @@
+"""Endpoints as data, and the Starlette application made of them.
+
+An endpoint says its path, what it takes and what it answers; here the request is read and checked against that, the
+handler called, and its answer or its error written. So no handler touches HTTP, and the OpenAPI page cannot lie.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from commonpool.api import access, wire
+from commonpool.api.operations import NotFoundError, OperationError, Operations, UnavailableError
+from commonpool.config.problems import ConfigError
+from commonpool.store.contract import KeyNotFoundError, QueryError, StoreError
+
+BODY_BYTES_MAX = 16 * 1024 * 1024  # a configuration of many tenants' files fits; anything larger is a mistake
+
+log = logging.getLogger(__name__)
+
+JSON = "application/json"
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+
+# What a page of ours may load: its own files, nothing from elsewhere, and nobody may frame it.
+SAFE = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """No parameters."""
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One operation of the API.
+
+    `handler` takes the operations, then the parameters (of path and query, as `params`), then the body if there is
+    one. It returns what `answer` says: a struct for JSON, bytes for any other `media`. `public` ones ask for no key.
+    """
+
+    method: str
+    path: str
+    handler: Callable[..., Awaitable[Any]]
+    summary: str
+    answer: Any
+    params: type[msgspec.Struct] = Nothing
+    body: type[msgspec.Struct] | None = None
+    media: str = JSON
+    status: int = 200
+    public: bool = False
+
+
+class BadRequestError(OperationError):
+    """The request does not have the form that the endpoint takes."""
+
+    code = "bad_request"
+
+
+class WrongMethodError(OperationError):
+    """The path exists, and does not take this method."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class InternalError(OperationError):
+    """A fault of ours."""
+
+    status = 500
+    kind = "server_error"
+    code = "internal"
+
+
+class TooLargeError(OperationError):
+    """The body is longer than any configuration."""
+
+    status = 413
+    code = "too_large"
+
+
+def application(operations: Operations, endpoints: Sequence[Endpoint], extra: Sequence[BaseRoute] = ()) -> Starlette:
+    """The control plane as an ASGI application. `extra` routes are pages on top; they are not part of the API."""
+    by_path: dict[str, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, []).append(endpoint)
+    routes: list[BaseRoute] = [
+        Route(path, _serve(operations, here), methods=[e.method for e in here]) for path, here in by_path.items()
+    ]
+    known = ", ".join(sorted(by_path))
+
+    async def nothing_here(request: Request, _: Exception) -> Response:
+        return _failure(NotFoundError(f"there is nothing at {request.url.path!r}; there is {known}"))
+
+    async def wrong_method(request: Request, error: Exception) -> Response:
+        headers = error.headers if isinstance(error, HTTPException) else None
+        allowed = (headers or {}).get("Allow", "")
+        return _failure(WrongMethodError(f"{request.method} does nothing at this path; it takes {allowed}"), headers)
+
+    return Starlette(routes=[*routes, *extra], exception_handlers={404: nothing_here, 405: wrong_method})
+
+
+def _serve(operations: Operations, endpoints: list[Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+    by_method = {endpoint.method: endpoint for endpoint in endpoints}
+    if "GET" in by_method:
+        by_method["HEAD"] = by_method["GET"]
+
+    async def serve(request: Request) -> Response:
+        try:
+            return await _answer(operations, by_method[request.method], request)
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
+        except (OperationError, ConfigError, StoreError) as error:
+            return _refusal(error)
+        except Exception:
+            log.exception("%s %s failed", request.method, request.url.path)
+            return _failure(InternalError("the product failed at this; its log says why"))
+
+    return serve
+
+
+async def _answer(operations: Operations, endpoint: Endpoint, request: Request) -> Response:
+    if not endpoint.public:
+        peer = request.client.host if request.client else None
+        access.check(request.method, peer, _headers(request), operations.admin)
+    given = [_params(endpoint, request)]
+    if endpoint.body is not None:
+        given.append(await _body(endpoint.body, request))
+    answer = await endpoint.handler(operations, *given)
+    content = answer if endpoint.media != JSON else msgspec.json.encode(answer)
+    return Response(content, endpoint.status, SAFE, endpoint.media)
+
+
+def _refusal(error: Exception) -> Response:
+    match error:
+        case access.KeyNeededError():
+            return _failure(error, {"www-authenticate": "Bearer"})
+        case OperationError():
+            return _failure(error)
+        case ConfigError():
+            message = f"the configuration has {len(error.problems)} problem(s), so nothing was changed"
+            return _error(422, wire.Error(message, "invalid_request_error", "invalid_config", problems=error.problems))
+        case KeyNotFoundError():
+            return _failure(NotFoundError(str(error)))
+        case QueryError():
+            return _failure(BadRequestError(str(error)))
+        case _:
+            return _failure(UnavailableError(str(error)))
+
+
+def _headers(request: Request) -> dict[str, str]:
+    """The headers with lower-case names. A name sent twice is joined, so that no second value goes unseen."""
+    found: dict[str, str] = {}
+    for name, value in request.headers.items():
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+def _failure(error: OperationError, headers: Mapping[str, str] | None = None) -> Response:
+    return _error(error.status, wire.Error(str(error), error.kind, error.code, error.param), headers)
+
+
+def _error(status: int, error: wire.Error, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(wire.Failure(error)), status, {**SAFE, **(headers or {})}, JSON)
+
+
+def _params(endpoint: Endpoint, request: Request) -> msgspec.Struct:
+    """The parameters of path and query. One with several values is a tuple in `endpoint.params`, and repeated."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(endpoint.params)}
+    given: dict[str, Any] = dict(request.path_params)
+    for name, value in request.query_params.multi_items():
+        if name not in fields or name in request.path_params:
+            known = ", ".join(n for n in fields if n not in request.path_params) or "none"
+            raise BadRequestError(f"unknown query parameter {name!r}; known here: {known}", param=name)
+        if fields[name].type == tuple[str, ...]:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise BadRequestError(f"query parameter {name!r} is given twice; give it once", param=name)
+        else:
+            given[name] = value
+    try:
+        return msgspec.convert(given, endpoint.params, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(f"query parameters: {error}") from None
+
+
+async def _body(kind: type[msgspec.Struct], request: Request) -> msgspec.Struct:
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != JSON:
+        raise BadRequestError(f"the body's content-type is {media or 'missing'!r}; send {JSON}")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise TooLargeError(f"the body is longer than {BODY_BYTES_MAX} bytes")
+    try:
+        return msgspec.json.decode(bytes(body), type=kind)
+    except msgspec.ValidationError as error:
+        names = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
+        raise BadRequestError(f"the body is not as it should be: {error}; known fields: {names}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequestError(f"the body is not JSON: {error}") from None

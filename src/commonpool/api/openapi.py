@@ -1,0 +1,111 @@
+"""The description of the API, made from the endpoints themselves: OpenAPI 3.1 for programs, a page for people."""
+
+import re
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import jinja2
+import msgspec
+
+from commonpool.api import wire
+from commonpool.api.http import HTML, JSON, Endpoint, Nothing
+from commonpool.api.operations import Operations
+
+REF = "#/components/schemas/{name}"
+
+# The page's style is served as a file of its own, since the policy of our pages forbids inline styles.
+STYLE_PATH = "/docs.css"
+
+
+def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these endpoints."""
+    bodies = [endpoint.body for endpoint in endpoints if endpoint.body is not None]
+    answers = [endpoint.answer for endpoint in endpoints if endpoint.media == JSON]
+    parameters = [endpoint.params for endpoint in endpoints if endpoint.params is not Nothing]
+    types = [wire.Failure, *bodies, *answers, *parameters]
+    _, schemas = msgspec.json.schema_components(types, ref_template=REF)
+    parameter_schemas = {kind: schemas[kind.__name__] for kind in parameters}
+    for kind in parameters:
+        schemas.pop(kind.__name__, None)
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        described = _describe(endpoint, parameter_schemas.get(endpoint.params))
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "commonpool admin API",
+            "version": version,
+            "description": "For operators: from the same machine, or with a key of scope admin. Times are nanoseconds.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"admin_key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _describe(endpoint: Endpoint, parameters: dict[str, Any] | None) -> dict[str, Any]:
+    schema = _schema(endpoint.answer) if endpoint.media == JSON else {"type": "string"}
+    failure = {"description": "why not", "content": {JSON: {"schema": _schema(wire.Failure)}}}
+    noun = endpoint.handler.__module__.rpartition(".")[2]
+    described: dict[str, Any] = {
+        "operationId": f"{noun}_{endpoint.handler.__name__}",
+        "tags": [noun],
+        "summary": endpoint.summary,
+        "responses": {
+            str(endpoint.status): {
+                "description": endpoint.summary,
+                "content": {endpoint.media.partition(";")[0]: {"schema": schema}},
+            },
+            "default": failure,
+        },
+    }
+    # Without a key means from the same machine.
+    described["security"] = [] if endpoint.public else [{"admin_key": []}, {}]
+    if parameters:
+        in_path = re.findall(r"{(\w+)}", endpoint.path)
+        described["parameters"] = [
+            {
+                "name": name,
+                "in": "path" if name in in_path else "query",
+                "required": name in parameters.get("required", ()),
+                "schema": schema,
+            }
+            for name, schema in parameters["properties"].items()
+        ]
+    if endpoint.body is not None:
+        described["requestBody"] = {"required": True, "content": {JSON: {"schema": _schema(endpoint.body)}}}
+    return described
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    (schema,), _ = msgspec.json.schema_components([kind], ref_template=REF)
+    return schema
+
+
+def endpoints(described: Sequence[Endpoint], version: str) -> tuple[Endpoint, ...]:
+    """The description of these endpoints, served: the document and the page (neither holds a secret)."""
+    content = document(described, version)
+    files = resources.files("commonpool.api") / "pages"
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    page = environment.from_string((files / "docs.html").read_text("utf-8")).render(api=content).encode()
+    style = (files / "docs.css").read_bytes()
+
+    async def openapi(_: Operations, __: Nothing) -> dict[str, Any]:
+        return content
+
+    async def docs(_: Operations, __: Nothing) -> bytes:
+        return page
+
+    async def docs_style(_: Operations, __: Nothing) -> bytes:
+        return style
+
+    return (
+        Endpoint("GET", "/openapi.json", openapi, "The description of this API", dict[str, Any], public=True),
+        Endpoint("GET", "/docs", docs, "The description of this API, for people", bytes, media=HTML, public=True),
+        Endpoint("GET", STYLE_PATH, docs_style, "The style of that page", bytes, media="text/css", public=True),
+    )

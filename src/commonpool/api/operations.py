@@ -1,0 +1,109 @@
+"""What the admin API needs of the running product. `app` implements it; tests pass a fake.
+
+Everything is called on the event loop. Methods that are not `async` answer from memory at once; the others may wait,
+and do their blocking work elsewhere.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from commonpool.api import wire
+from commonpool.config import Config, Sources
+from commonpool.core.model import UsageRecord
+from commonpool.store.contract import Filters, Key, LoanRow, UsageTable
+from commonpool.store.keys import NewKey
+
+
+class OperationError(Exception):
+    """The product will not or cannot do it. The text is one sentence: what, which value, what to do.
+
+    `status`, `kind` and `code` are the answer's HTTP status and the `type` and `code` of its error body.
+    """
+
+    status = 400
+    kind = "invalid_request_error"
+    code = "refused"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class NotFoundError(OperationError):
+    """The thing that was named does not exist."""
+
+    status = 404
+    kind = "not_found_error"
+    code = "not_found"
+
+
+class ConflictError(OperationError):
+    """It was true when the caller looked, and no longer is."""
+
+    status = 409
+    kind = "conflict_error"
+    code = "conflict"
+
+
+class UnavailableError(OperationError):
+    """It cannot be done now, for a reason of the product's own (a full disk, a stopping process)."""
+
+    status = 503
+    kind = "server_error"
+    code = "unavailable"
+
+
+class Operations(Protocol):
+    """The running product, as its operators see it."""
+
+    def now_ns(self) -> int:
+        """The time, since the epoch."""
+
+    def admin(self, authorization: bytes) -> bool:
+        """Whether this value of an `Authorization` header is a live key of scope `admin`."""
+
+    def status(self) -> wire.Status:
+        """Pools, tenants, replicas and open loans at this moment; `wire` and `views` help to make it."""
+
+    def replicas(self) -> tuple[wire.ReplicaStatus, ...]:
+        """All replicas, in the order of their models."""
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether every model has a ready replica and records can be kept; if not, what is missing."""
+
+    def metrics(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+
+    def config(self) -> Config:
+        """The configuration in force."""
+
+    def sources(self) -> Sources:
+        """Its files."""
+
+    async def apply(self, sources: Sources, config: Config, revision: int) -> None:
+        """Bring this configuration into force as `revision + 1`, or change nothing at all.
+
+        Returns when the new policy decides; replicas that go are drained afterwards, as `replicas` shows. Raises
+        `ConflictError` where `revision` is not the one in force, `UnavailableError` where it cannot be kept.
+        """
+
+    async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
+        """As the store's, and complete: what ended before the call is in it."""
+
+    async def loans(self, since_ns: int, until_ns: int) -> Sequence[LoanRow]:
+        """As the store's, and complete."""
+
+    async def record(self, request_id: str) -> Sequence[UsageRecord]:
+        """As the store's, and complete."""
+
+    async def keys(self) -> Sequence[Key]:
+        """All keys, the oldest first."""
+
+    async def create_key(self, new: wire.NewKey) -> NewKey:
+        """A new key, usable when this returns. Its tenant, app, tier and models exist."""
+
+    async def revoke_key(self, key_id: str) -> Key:
+        """The key works no more when this returns. Raises `KeyNotFoundError`."""
+
+    async def rotate_key(self, key_id: str, overlap_ns: int) -> NewKey:
+        """A new key like this one, which works on for `overlap_ns`. Raises `KeyNotFoundError`."""

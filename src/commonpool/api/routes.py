@@ -1,0 +1,25 @@
+"""The whole API: every endpoint of every noun, and the application they make."""
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute
+
+from commonpool import __version__
+from commonpool.api import config, health, http, keys, metrics, openapi, replicas, status, usage
+from commonpool.api.operations import Operations
+
+ENDPOINTS: tuple[http.Endpoint, ...] = (
+    *health.ENDPOINTS,
+    *status.ENDPOINTS,
+    *replicas.ENDPOINTS,
+    *usage.ENDPOINTS,
+    *keys.ENDPOINTS,
+    *config.ENDPOINTS,
+    *metrics.ENDPOINTS,
+)
+
+
+def application(operations: Operations, extra: Sequence[BaseRoute] = ()) -> Starlette:
+    """The control plane: the admin API over these operations, its description, and `extra` pages beside it."""
+    return http.application(operations, (*ENDPOINTS, *openapi.endpoints(ENDPOINTS, __version__)), extra)

@@ -1,0 +1,64 @@
+"""The control plane's listener: uvicorn within a loop that somebody else runs."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+
+class _Embedded(uvicorn.Server):
+    """uvicorn that leaves signals alone: what Ctrl-C means is decided for the product as a whole."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Server:
+    """Serves an application on one address. `port` is the bound one, once started."""
+
+    def __init__(self, application: ASGIApp) -> None:
+        config = uvicorn.Config(
+            application,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # a forwarded address must never pass for a loopback peer
+            server_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=2,  # nothing here takes longer; a page left open must not hold the exit
+            limit_concurrency=256,
+        )
+        self._server = _Embedded(config)
+        self._socket: socket.socket | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises OSError where the address is taken or not ours."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        bound = socket.create_server((host, port), family=family, backlog=128)
+        self._socket = bound
+        self.port = bound.getsockname()[1]
+        self._serving = asyncio.create_task(self._server.serve(sockets=[bound]), name="control plane")
+        while not self._server.started:
+            if self._serving.done():
+                await self._serving  # raises what went wrong
+                msg = f"the control plane ended at once on {host}:{port}"
+                raise OSError(msg)
+            await asyncio.sleep(0.001)
+
+    async def stop(self) -> None:
+        """Finish what is being answered, for two seconds at most, and close. Does nothing when not started."""
+        if self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+            self._serving = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

@@ -1,0 +1,122 @@
+"""Who used what, and what it costs; who lent to whom; the record of one request."""
+
+from types import GenericAlias
+
+import msgspec
+
+from commonpool.api import wire
+from commonpool.api.http import BadRequestError, Endpoint
+from commonpool.api.operations import NotFoundError, Operations
+from commonpool.core.model import UsageRecord
+from commonpool.store.contract import FILTERABLE, UsageRow
+
+
+class Period(msgspec.Struct, frozen=True):
+    """From when (included) until when (excluded, by default now), nanoseconds since the epoch."""
+
+    since_ns: wire.Ns = 0
+    until_ns: wire.Ns | None = None
+
+
+class UsageQuery(Period, frozen=True):
+    """`by` is a comma-separated list; every other parameter keeps what has one of its values, and may be repeated."""
+
+    by: str = "tenant"
+    tenant: tuple[str, ...] = ()
+    app: tuple[str, ...] = ()
+    cost_center: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    version: tuple[str, ...] = ()
+    tier: tuple[str, ...] = ()
+    endpoint: tuple[str, ...] = ()
+    outcome: tuple[str, ...] = ()
+    pool: tuple[str, ...] = ()
+
+
+class ById(msgspec.Struct, frozen=True):
+    """One request, by the id in its answer's `x-request-id`."""
+
+    id: str
+
+
+# A stored record is positional; what the API says has names.
+Attempt = msgspec.defstruct(
+    "Attempt",
+    [(field.name, field.type) for field in msgspec.structs.fields(UsageRecord)],
+    namespace={"__doc__": "One attempt at a request: the durable record that bills are made of."},
+    frozen=True,
+)
+
+
+async def usage(operations: Operations, query: UsageQuery) -> wire.UsageTable:
+    by = tuple(name.strip() for name in query.by.split(",") if name.strip())
+    since_ns, until_ns = _period(operations, query)
+    filters = {name: getattr(query, name) for name in FILTERABLE if getattr(query, name)}
+    table = await operations.usage(by, since_ns, until_ns, filters)
+    return wire.UsageTable(
+        by=table.by,
+        since_ns=since_ns,
+        until_ns=until_ns,
+        currency=operations.config().currency,
+        rows=tuple(map(_row, table.rows)),
+        total=_row(table.total),
+    )
+
+
+async def loans(operations: Operations, query: Period) -> wire.LoanTable:
+    since_ns, until_ns = _period(operations, query)
+    sums = tuple(
+        wire.LoanSum(
+            row.lender,
+            row.borrower,
+            row.loans,
+            wire.gpu_seconds(row.milli_gpu_ns),
+            row.length_ns_mean,
+            row.length_ns_max,
+        )
+        for row in await operations.loans(since_ns, until_ns)
+    )
+    return wire.LoanTable(since_ns, until_ns, sums)
+
+
+async def record(operations: Operations, query: ById) -> list[msgspec.Struct]:
+    records = await operations.record(query.id)
+    if not records:
+        raise NotFoundError(f"there is no record of the request {query.id!r}; it may still run, or never came here")
+    return [Attempt(**{name: getattr(attempt, name) for name in Attempt.__struct_fields__}) for attempt in records]
+
+
+def _period(operations: Operations, period: Period) -> tuple[int, int]:
+    until_ns = operations.now_ns() if period.until_ns is None else period.until_ns
+    if until_ns < period.since_ns:
+        raise BadRequestError(f"the period ends ({until_ns}) before it begins ({period.since_ns})", param="until_ns")
+    return period.since_ns, until_ns
+
+
+def _row(row: UsageRow) -> wire.UsageRow:
+    lent = row.lent_milli_gpu_ns
+    return wire.UsageRow(
+        group=row.keys,
+        requests=row.requests,
+        attempts=row.attempts,
+        tokens_in=row.tokens_in,
+        tokens_cached=row.tokens_cached,
+        tokens_out=row.tokens_out,
+        gpu_seconds=wire.gpu_seconds(row.milli_gpu_ns),
+        borrowed_gpu_seconds=wire.gpu_seconds(row.borrowed_milli_gpu_ns),
+        lent_gpu_seconds=None if lent is None else wire.gpu_seconds(lent),
+        wait_ns_mean=row.wait_ns_mean,
+        wait_ns_p50=row.wait_ns_p50,
+        wait_ns_p99=row.wait_ns_p99,
+        wait_ns_max=row.wait_ns_max,
+        cost_micro=row.cost_micro,
+    )
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET", "/admin/v1/usage", usage, "Use and cost of a period, grouped and added up", wire.UsageTable, UsageQuery
+    ),
+    Endpoint("GET", "/admin/v1/loans", loans, "Who lent to whom in a period", wire.LoanTable, Period),
+    Endpoint("GET", "/admin/v1/requests/{id}", record, "The records of one request", GenericAlias(list, Attempt), ById),
+)

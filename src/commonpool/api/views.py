@@ -1,0 +1,60 @@
+"""From the core's pictures of itself to what the API says: for whoever implements `Operations.status`."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from commonpool.api import wire
+from commonpool.core.model import Pool
+from commonpool.core.views import LoanView, PoolView, TenantView
+
+Waits = Callable[[str], tuple[int | None, int | None]]
+
+
+def pools(views: Iterable[PoolView], policy: Mapping[str, Pool]) -> tuple[wire.PoolStatus, ...]:
+    """The pools of the policy. One that it no longer has is left out."""
+    return tuple(
+        wire.PoolStatus(view.pool, policy[view.pool].rule, view.capacity, view.in_use, view.unowned)
+        for view in views
+        if view.pool in policy
+    )
+
+
+def tenants(views: Iterable[TenantView], waits: Waits) -> tuple[wire.TenantStatus, ...]:
+    """The tenants; `waits` gives p50 and p99 of a tenant by name."""
+    found = []
+    for view in views:
+        wait_ns_p50, wait_ns_p99 = waits(view.tenant)
+        found.append(
+            wire.TenantStatus(
+                name=view.tenant,
+                pool=view.pool,
+                guaranteed_milli_gpu=view.guaranteed,
+                elastic_cap_milli_gpu=view.elastic_cap,
+                in_use_milli_gpu=view.in_use,
+                lent_milli_gpu=view.lent,
+                borrowed_milli_gpu=view.borrowed,
+                due_milli_gpu=view.due,
+                waiting=view.waiting,
+                running=view.running,
+                wait_ns_p50=wait_ns_p50,
+                wait_ns_p99=wait_ns_p99,
+            )
+        )
+    return tuple(found)
+
+
+def loans(views: Iterable[LoanView]) -> tuple[wire.LoanStatus, ...]:
+    """One line for each lender and borrower, however many requests there are; by lender, then borrower."""
+    pairs: dict[tuple[str, str], list[LoanView]] = {}
+    for view in views:
+        pairs.setdefault((view.lender, view.borrower), []).append(view)
+    return tuple(
+        wire.LoanStatus(
+            lender=lender,
+            borrower=borrower,
+            milli_gpu=sum(view.milli_gpu for view in pair),
+            requests=len({view.request_id for view in pair}),
+            start_ns_min=min(view.start_ns for view in pair),
+            due=any(view.due for view in pair),
+        )
+        for (lender, borrower), pair in sorted(pairs.items())
+    )

@@ -1,0 +1,438 @@
+"""The product: the only place that wires the parts together, and what the admin API operates on.
+
+Start: state folder and journal, listeners, core, then engines; what fails is one sentence. Stop: no new requests,
+streams finish until the deadline, engines stop, every record reaches the store.
+"""
+
+import asyncio
+import errno
+import signal
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+import uvloop
+from starlette.routing import BaseRoute
+
+from commonpool import __version__
+from commonpool.api import routes, views, wire
+from commonpool.api.operations import ConflictError, OperationError, UnavailableError
+from commonpool.api.server import Server
+from commonpool.config import Config, Sources, parse_sources, read_sources
+from commonpool.config.structs import Address
+from commonpool.control.replicas import StartError, Supervisor
+from commonpool.core import views as core_views
+from commonpool.core.machine import Machine
+from commonpool.core.model import UsageRecord
+from commonpool.gateway.desk import CoreDesk
+from commonpool.gateway.identity import Identity
+from commonpool.gateway.rates import rate_headers
+from commonpool.gateway.server import Gateway
+from commonpool.observe.metrics import Gauges, JournalGauges, Meter, ReplicaGauges, TenantGauges
+from commonpool.observe.waits import Waits
+from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, StoreError, UsageTable
+from commonpool.store.journal import Journal
+from commonpool.store.keys import NewKey, mint, rotate
+from commonpool.store.sqlite import SqliteStore
+from commonpool.store.writer import Writer
+
+TICK_S = 1.0
+FLUSH_S = 2.0  # how long a question waits for the newest records to reach the store
+
+__all__ = ["Product", "StartError", "Started", "run"]
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+
+class Started(msgspec.Struct, frozen=True):
+    """What is running, for whoever announces it. `new_keys` are shown this once: only a first start makes some."""
+
+    gateway: str
+    control: str
+    models: tuple[str, ...]
+    tenants: tuple[str, ...]
+    new_keys: tuple[NewKey, ...]
+    warnings: tuple[str, ...]
+
+
+class Clock:
+    """Nanoseconds since the epoch that never go back: the time at the start plus a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def __call__(self) -> int:
+        return time.monotonic_ns() + self._offset
+
+
+def run(path: Path, announce: Callable[[Started], None], extra_routes: Sequence[BaseRoute] = ()) -> None:
+    """Serve the configuration at `path` until SIGINT or SIGTERM; a second one stops at once.
+
+    `announce` is called when every model has a ready replica. Raises ConfigError, StartError, StoreError or
+    JournalError, each with a sentence for people.
+    """
+    sources = read_sources(path)
+    config = parse_sources(sources)
+    uvloop.run(_serve(sources, config, announce, extra_routes))
+
+
+async def _serve(
+    sources: Sources, config: Config, announce: Callable[[Started], None], extra_routes: Sequence[BaseRoute]
+) -> None:
+    stop, at_once = asyncio.Event(), asyncio.Event()
+
+    def asked() -> None:
+        if stop.is_set():
+            at_once.set()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, asked)
+    product = Product(sources, config)
+    try:
+        starting = asyncio.ensure_future(product.start(extra_routes))
+        await _first(starting, stop)
+        if not stop.is_set():
+            announce(product.started())
+            await stop.wait()
+    finally:
+        await product.stop(at_once)
+
+
+async def _first(work: asyncio.Future[None], stop: asyncio.Event) -> None:
+    """Wait for the work, or abandon it when a stop is asked for."""
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        either: set[asyncio.Future[Any]] = {work, stopping}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+        else:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+    finally:
+        stopping.cancel()
+
+
+class Product:
+    """Everything that runs, and the operations on it that the admin API offers (`api.operations.Operations`)."""
+
+    def __init__(self, sources: Sources, config: Config) -> None:
+        self._sources = sources
+        self._clock = Clock()
+        self._started_ns = self._clock()
+        self._new_keys: tuple[NewKey, ...] = ()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._applying = asyncio.Lock()
+        self._notes: list[str] = []
+        self._gateway_port = self._control_port = 0
+        # 1. What is kept, and who may come in.
+        self._store = SqliteStore(config.state)
+        try:
+            self._journal = Journal(config.state / "journal")
+        except BaseException:
+            self._store.close()
+            raise
+        self._writer = Writer(self._journal, self._store, report=log.warning)
+        self._identity = Identity(self._store.list_keys(), self._clock)
+        self._config = self._recall(config)
+        # 2. Who decides, and who watches.
+        self._meter = Meter(self._gauges)
+        self._waits = Waits()
+        self._desk = CoreDesk(Machine(self._config.policy), self._clock, self._journal, self._seen)
+        # 3. Who serves.
+        self._gateway = Gateway(
+            self._config,
+            self._desk,
+            self._identity.identify,
+            clock=self._clock,
+            monotonic=time.monotonic_ns,
+            ready=self.ready,
+            limits=self._limits,
+        )
+        self._control = Server(routes.application(self))
+        self._supervisor = Supervisor(
+            self._config,
+            self._clock,
+            ready=self._desk.replica_ready,
+            draining=self._desk.replica_draining,
+            lost=self._desk.replica_lost,
+            in_flight=self._in_flight,
+        )
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self, extra_routes: Sequence[BaseRoute] = ()) -> None:
+        """Listen, then bring the engines up; returns when every model has a ready replica."""
+        self._control = Server(routes.application(self, extra_routes))
+        self._writer.start()
+        self._first_keys()
+        listen = self._config.listen
+        self._gateway_port = await _listen(self._gateway.start, listen.gateway, "listen.gateway")
+        self._control_port = await _listen(self._start_control, listen.control, "listen.control")
+        self._spawn(self._tick())
+        await self._supervisor.first_start()
+
+    async def _start_control(self, address: Address) -> int:
+        await self._control.start(address.host, address.port)
+        return self._control.port
+
+    async def stop(self, at_once: asyncio.Event) -> None:
+        """Drain and stop everything; when `at_once` is set, on the way too, without waiting for anyone."""
+        drain_ns = self._config.timeouts.drain_ns
+        draining = asyncio.ensure_future(self._gateway.drain(drain_ns))
+        hurry = asyncio.ensure_future(at_once.wait())
+        either: set[asyncio.Future[Any]] = {draining, hurry}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not draining.done():
+            await self._gateway.drain(0)
+            await draining
+        hurry.cancel()
+        await self._supervisor.stop()
+        await self._control.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._writer.close)
+        self._store.close()
+
+    def started(self) -> Started:
+        gateway, control = self._config.listen.gateway, self._config.listen.control
+        return Started(
+            gateway=_url(gateway.host, self._gateway_port),
+            control=_url(control.host, self._control_port),
+            models=tuple(self._config.models),
+            tenants=tuple(self._config.policy.tenants),
+            new_keys=self._new_keys,
+            warnings=self._warnings(),
+        )
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._desk.tick()
+
+    def _recall(self, config: Config) -> Config:
+        """The file wins over what was applied last; its revision follows on, and a difference is said."""
+        last = next(iter(self._store.configs(1)), None)
+        revision = last.revision + 1 if last else 1
+        if last and last.sources == self._sources.files:
+            revision = last.revision
+        elif last:
+            self._notes.append(
+                f"Started with {self._sources.main}; revision {last.revision}, applied to the running product, was "
+                "different. Put its changes into the file to keep them."
+            )
+        if revision != (last.revision if last else 0):
+            self._store.add_config(ConfigRevision(revision, self._started_ns, self._sources.files))
+        return msgspec.structs.replace(config, policy=msgspec.structs.replace(config.policy, revision=revision))
+
+    def _first_keys(self) -> None:
+        """On the very first start each tenant gets a key for its first app."""
+        if self._store.list_keys():
+            return
+        new = [
+            mint(tenant=tenant, app=next(iter(apps)), now_ns=self._clock(), note="made at the first start")
+            for tenant, apps in self._config.apps.items()
+        ]
+        for each in new:
+            self._store.add_key(each.key)
+            self._identity.add(each.key)
+        self._new_keys = tuple(new)
+
+    # -- what the parts ask --------------------------------------------------------------------------------------------
+
+    def _seen(self, record: UsageRecord) -> None:
+        self._meter.record(record)
+        self._waits.record(record, self._clock())
+
+    def _in_flight(self, replica_id: str) -> int:
+        return core_views.in_flight(self._desk.machine.state, replica_id)
+
+    def _limits(self, tenant: str) -> bytes:
+        """The rate-limit headers of an answer; empty for a tenant without such limits."""
+        requests, tokens = core_views.rates(self._desk.machine.state, tenant, self._clock())
+        return (rate_headers(b"requests", requests) if requests else b"") + (
+            rate_headers(b"tokens", tokens) if tokens else b""
+        )
+
+    def _gauges(self) -> Gauges:
+        state = self._desk.machine.state
+        return Gauges(
+            tenants=tuple(
+                TenantGauges(v.tenant, v.guaranteed, v.in_use, v.lent, v.borrowed, v.waiting)
+                for v in core_views.tenants(state)
+            ),
+            replicas=tuple(
+                ReplicaGauges(r.id, r.model, r.state == "ready", r.running, r.slots) for r in self.replicas()
+            ),
+            journal=JournalGauges(self._writer.backlog_bytes, self._journal.healthy, self._writer.alarm is not None),
+        )
+
+    def _warnings(self) -> tuple[str, ...]:
+        found = [*self._config.warnings, *self._notes]
+        found += [sentence for sentence in (self._desk.trouble, self._writer.alarm) if sentence]
+        return tuple(found)
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    def now_ns(self) -> int:
+        return self._clock()
+
+    def admin(self, authorization: bytes) -> bool:
+        principal = self._identity.identify(authorization)
+        return principal is not None and principal.scope == "admin"
+
+    def status(self) -> wire.Status:
+        state = self._desk.machine.state
+        now = self._clock()
+
+        def waits(tenant: str) -> tuple[int | None, int | None]:
+            summary = self._waits.summary(tenant, now)
+            return summary.p50_ns, summary.p99_ns
+
+        return wire.Status(
+            version=__version__,
+            revision=self._config.policy.revision,
+            started_ns=self._started_ns,
+            now_ns=now,
+            ready=self.ready()[0],
+            pools=views.pools(core_views.pools(state), self._config.policy.pools),
+            tenants=views.tenants(core_views.tenants(state), waits),
+            replicas=self.replicas(),
+            loans=views.loans(core_views.loans(state)),
+            warnings=self._warnings(),
+        )
+
+    def replicas(self) -> tuple[wire.ReplicaStatus, ...]:
+        return tuple(
+            wire.ReplicaStatus(
+                id=replica.id,
+                model=replica.model,
+                state=replica.state,
+                since_ns=replica.since_ns,
+                restarts=replica.restarts,
+                running=self._in_flight(replica.id),
+                slots=self._config.models[replica.model].slots if replica.model in self._config.models else 0,
+                milli_gpu=self._config.models[replica.model].milli_gpu if replica.model in self._config.models else 0,
+                address=replica.address,
+                pid=replica.pid,
+                last_error=replica.last_error,
+            )
+            for replica in self._supervisor.status()
+        )
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether every model has a ready replica and work can be metered."""
+        served = {replica.model for replica in self._supervisor.status() if replica.state == "ready"}
+        missing = [name for name in self._config.models if name not in served]
+        if missing:
+            return False, f"no replica is ready of: {', '.join(missing)}"
+        if not self._journal.healthy:
+            return False, self._desk.trouble or "the usage journal cannot be written"
+        return True, "ready"
+
+    def metrics(self) -> bytes:
+        return self._meter.render()
+
+    def config(self) -> Config:
+        return self._config
+
+    def sources(self) -> Sources:
+        return self._sources
+
+    async def apply(self, sources: Sources, config: Config, revision: int) -> None:
+        """Keep it, then decide by it; replicas follow in the background. Nothing is changed when keeping fails."""
+        async with self._applying:
+            if revision != self._config.policy.revision:
+                raise ConflictError(
+                    f"revision {self._config.policy.revision} is in force now, not {revision}; try again"
+                )
+            try:
+                self._supervisor.check(config)
+            except StartError as error:
+                raise OperationError(f"Nothing was changed. {error}") from error
+            try:
+                kept = ConfigRevision(revision + 1, self._clock(), sources.files)
+                await asyncio.to_thread(self._store.add_config, kept)
+            except StoreError as error:
+                raise UnavailableError(
+                    f"the configuration could not be kept, so nothing was changed: {error}"
+                ) from error
+            policy = msgspec.structs.replace(config.policy, revision=revision + 1)
+            self._config = msgspec.structs.replace(config, policy=policy)
+            self._sources = sources
+            self._notes = []
+            self._desk.configure(policy)
+            self._gateway.reconfigure(self._config)
+            self._spawn(self._supervisor.apply(self._config))
+
+    async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
+        return await asyncio.to_thread(self._after_flush, lambda: self._store.usage(by, since_ns, until_ns, filters))
+
+    async def loans(self, since_ns: int, until_ns: int) -> Sequence[LoanRow]:
+        return await asyncio.to_thread(self._after_flush, lambda: self._store.loans(since_ns, until_ns))
+
+    async def record(self, request_id: str) -> Sequence[UsageRecord]:
+        return await asyncio.to_thread(self._after_flush, lambda: self._store.record(request_id))
+
+    async def keys(self) -> Sequence[Key]:
+        return await asyncio.to_thread(self._store.list_keys)
+
+    async def create_key(self, new: wire.NewKey) -> NewKey:
+        made = mint(
+            tenant=new.tenant,
+            app=new.app,
+            now_ns=self._clock(),
+            scope=new.scope,
+            tier=new.tier,
+            models=new.models,
+            expires_ns=new.expires_ns,
+            note=new.note,
+        )
+        await asyncio.to_thread(self._store.add_key, made.key)
+        self._identity.add(made.key)
+        return made
+
+    async def revoke_key(self, key_id: str) -> Key:
+        key = await asyncio.to_thread(self._store.revoke_key, key_id, self._clock())
+        self._identity.revoke(key_id)
+        return key
+
+    async def rotate_key(self, key_id: str, overlap_ns: int) -> NewKey:
+        new, old = await asyncio.to_thread(
+            lambda: rotate(self._store, key_id, now_ns=self._clock(), overlap_ns=overlap_ns)
+        )
+        self._identity.add(new.key)
+        self._identity.add(old)
+        return new
+
+    def _after_flush(self, question: Callable[[], T]) -> T:
+        self._writer.flush(FLUSH_S)
+        return question()
+
+
+async def _listen(start: Callable[[Address], Awaitable[int]], address: Address, key: str) -> int:
+    where = f"{address.host}:{address.port}"
+    try:
+        return await start(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(f"{where} is taken by another program: stop it, or set {key} to a free port.") from error
+        raise StartError(
+            f"Cannot listen on {where} ({error.strerror or error}): set {key} to an address of this machine."
+        ) from error
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,95 @@
+"""Engines that run elsewhere: nothing is started here, only an address and a credential are made ready."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from commonpool.backends.base import BackendError
+from commonpool.config.structs import AttachedEngine, Model
+from commonpool.engines.base import Target
+from commonpool.engines.registry import ADAPTERS
+
+PORTS = {"http": 80, "https": 443}
+
+
+class AttachedBackend:
+    """`environment` is where `env:NAME` credentials are looked up."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._environment = environment
+
+    def check(self, model: Model) -> None:
+        for index in range(len(_engine(model).urls)):
+            self._target(model, index, "")
+
+    async def start(self, model: Model, index: int, replica_id: str) -> "AttachedHandle":
+        return AttachedHandle(self._target(model, index, replica_id))
+
+    def _target(self, model: Model, index: int, replica_id: str) -> Target:
+        engine = _engine(model)
+        url = engine.urls[index]
+        parts = urlsplit(url)
+        try:
+            port = parts.port or PORTS[parts.scheme]
+        except (KeyError, ValueError):
+            port = 0
+        if not parts.hostname or not port:
+            raise BackendError(
+                f"models.{model.name}.engine.urls has {url!r}; write it as http://HOST:PORT or https://…"
+            )
+        secret = self._secret(model.name, engine.credential)
+        return Target(
+            replica_id,
+            parts.hostname,
+            port,
+            ADAPTERS[engine.adapter],
+            engine.served_model or model.name,
+            base_path=parts.path.rstrip("/").removesuffix("/v1"),
+            authorization=None if secret is None else b"Bearer " + secret,
+            tls=ssl.create_default_context() if parts.scheme == "https" else None,
+        )
+
+    def _secret(self, model: str, credential: str | None) -> bytes | None:
+        if credential is None:
+            return None
+        key = f"models.{model}.engine.credential"
+        kind, _, where = credential.partition(":")
+        if kind == "env":
+            text = self._environment.get(where)
+            if text is None:
+                raise BackendError(f"{key} is {credential}, and the environment variable {where} is not set; set it.")
+        else:
+            try:
+                text = Path(where).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or "it is not text"
+                raise BackendError(f"{key} is {credential}, and that file cannot be read: {reason}.") from None
+        text = text.strip()
+        if not text or not text.isascii() or not text.isprintable() or " " in text:
+            raise BackendError(f"{key} is {credential}, and what is there is not one word of printable ASCII.")
+        return text.encode()
+
+
+class AttachedHandle:
+    """An engine that somebody else runs: it cannot end for us, only stop answering."""
+
+    pid: int | None = None
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    async def wait(self) -> str:
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
+
+    async def stop(self, grace_ns: int) -> None:
+        """Nothing is ours to stop."""
+
+
+def _engine(model: Model) -> AttachedEngine:
+    if not isinstance(model.engine, AttachedEngine):
+        raise BackendError(f"Model {model.name} has no engine to attach to.")
+    return model.engine

@@ -1,0 +1,139 @@
+"""Calls to the admin API of a running product, with every failure as one sentence."""
+
+import http.client
+import os
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import SplitResult, urlencode, urlsplit
+
+import msgspec
+
+from commonpool import __version__
+from commonpool.api import wire
+from commonpool.cli.exits import CommandError, ExitCode
+
+TIMEOUT_S = 60.0  # a question about a year of usage may take a while; a silent network does not take longer
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+TOKEN_VARIABLE = "COMMONPOOL_ADMIN_TOKEN"  # noqa: S105 - a name
+
+T = TypeVar("T")
+Query = Mapping[str, str | int | Sequence[str]]
+
+
+class Client:
+    """The admin API at one address. `token` is an admin key, None on the product's own machine."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self._url = _split(url)
+        self._shown = url
+        self._headers = {"accept": "application/json", "user-agent": f"commonpool/{__version__}"}
+        if token is not None:
+            self._headers["authorization"] = f"Bearer {token}"
+
+    def get(self, path: str, answer: type[T], query: Query | None = None) -> T:
+        """Ask. Raises `CommandError`."""
+        target = f"{path}?{urlencode(query, doseq=True)}" if query else path
+        return self._call("GET", target, None, answer)
+
+    def post(self, path: str, body: msgspec.Struct | None, answer: type[T]) -> T:
+        """Have something done. Raises `CommandError`."""
+        return self._call("POST", path, b"" if body is None else msgspec.json.encode(body), answer)
+
+    def _call(self, method: str, target: str, body: bytes | None, answer: type[T]) -> T:
+        status, content = self._exchange(method, target, body)
+        try:
+            if status < http.client.BAD_REQUEST:
+                return msgspec.json.decode(content, type=answer)
+            error = msgspec.json.decode(content, type=wire.Failure).error
+        except msgspec.MsgspecError:
+            raise CommandError(
+                f"what answers at {self._shown} ({status}) is not the control plane of commonpool {__version__};"
+                " check --control",
+                ExitCode.UNREACHABLE,
+            ) from None
+        raise _refusal(status, error)
+
+    def _exchange(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
+        headers = self._headers | ({"content-type": "application/json"} if body is not None else {})
+        connection = self._connection()
+        try:
+            connection.request(method, self._url.path.rstrip("/") + target, body, headers)
+            response = connection.getresponse()
+            content = response.read(ANSWER_BYTES_MAX + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise CommandError(self._why(error), ExitCode.UNREACHABLE) from None
+        finally:
+            connection.close()
+        if len(content) > ANSWER_BYTES_MAX:
+            message = f"the answer is longer than {ANSWER_BYTES_MAX} bytes; ask for less"
+            raise CommandError(message, ExitCode.PRODUCT_ERROR)
+        return response.status, content
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = self._url.hostname or "", self._url.port
+        if self._url.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=ssl.create_default_context())
+        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+
+    def _why(self, error: Exception) -> str:
+        match error:
+            case ConnectionRefusedError():
+                return f"nothing listens at {self._shown}; start the product with `commonpool up`, or check --control"
+            case socket.gaierror():
+                return f"the host {self._url.hostname!r} is not known here; check --control"
+            case TimeoutError():
+                return f"{self._shown} does not answer within {TIMEOUT_S:.0f} s; check that the product is well"
+            case ssl.SSLError():
+                return f"the certificate at {self._shown} is not trusted: {error.reason or error}"
+            case _:
+                said = " ".join(str(error).split()) or type(error).__name__
+                return f"{self._shown} cannot be reached ({said}); check --control"
+
+
+def connect(control: str, token_file: Path | None) -> Client:
+    """The client that these options mean. Raises `CommandError` where the key cannot be had."""
+    if token_file is None:
+        return Client(
+            control, _token(os.environ[TOKEN_VARIABLE], TOKEN_VARIABLE) if TOKEN_VARIABLE in os.environ else None
+        )
+    try:
+        return Client(control, _token(token_file.read_text("utf-8"), str(token_file)))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise CommandError(f"the key in {token_file} cannot be read: {reason}", ExitCode.USAGE) from None
+
+
+def _token(text: str, where: str) -> str:
+    token = text.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise CommandError(f"{where} does not hold one key; it is one word, like cp_…", ExitCode.USAGE)
+    return token
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        split = urlsplit(url)
+        valid = split.scheme in {"http", "https"} and bool(split.hostname) and split.port != 0
+    except ValueError:
+        valid = False
+    if not valid or split.query or split.fragment or split.username is not None:
+        message = f"--control {url!r} is not the address of a control plane; write it like http://127.0.0.1:8081"
+        raise CommandError(message, ExitCode.USAGE)
+    return split
+
+
+def _refusal(status: int, error: wire.Error) -> CommandError:
+    if error.code == "bad_request":
+        code = ExitCode.USAGE
+    elif status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
+        code = ExitCode.NOT_ALLOWED
+    elif status == http.client.UNPROCESSABLE_ENTITY:
+        code = ExitCode.INVALID_CONFIG
+    elif status >= http.client.INTERNAL_SERVER_ERROR:
+        code = ExitCode.PRODUCT_ERROR
+    else:
+        code = ExitCode.FAILED
+    return CommandError("\n".join(map(str, error.problems)) or error.message, code)

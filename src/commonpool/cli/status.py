@@ -1,0 +1,108 @@
+"""`commonpool status`: who has what, who waits, who lends to whom, now."""
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from commonpool.api import text, wire
+from commonpool.cli.client import Client, connect
+from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
+from commonpool.cli.output import emit, emit_line
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+WATCH_S = 2.0
+
+
+def status(
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every 2 s until Ctrl-C.")] = False,
+    control: Control = CONTROL_URL,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show tenants, pools, replicas and open loans as they are now."""
+    client = connect(control, token_file)
+    if watch:
+        _watch(client, as_json=as_json)
+    elif as_json:
+        emit(_ask(client))
+    else:
+        from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
+
+        out = show.console()
+        out.print(picture(out, _ask(client)))
+
+
+def _ask(client: Client) -> wire.Status:
+    return client.get("/admin/v1/status", wire.Status)
+
+
+def _watch(client: Client, *, as_json: bool) -> None:
+    if as_json:
+        while True:
+            emit_line(_ask(client))
+            time.sleep(WATCH_S)
+    from rich.live import Live  # noqa: PLC0415 - rich is slow to import
+
+    from commonpool.cli import show  # noqa: PLC0415 - the same
+
+    out = show.console()
+    with Live(console=out, auto_refresh=False, vertical_overflow="visible") as live:
+        while True:
+            live.update(picture(out, _ask(client)), refresh=True)
+            time.sleep(WATCH_S)
+
+
+def picture(out: "Console", now: wire.Status) -> "RenderableType":
+    """The status as people read it."""
+    from rich.console import Group  # noqa: PLC0415 - rich is slow to import
+    from rich.text import Text  # noqa: PLC0415 - the same
+
+    from commonpool.cli import show  # noqa: PLC0415 - the same
+
+    due = any(tenant.due_milli_gpu for tenant in now.tenants)
+    titles = ["guaranteed", "in use", "lent", *(["due"] if due else []), "borrowed", "waiting", "running"]
+    columns = [show.Column("tenant", right=False), *map(show.Column, [*titles, "wait p50", "wait p99"])]
+    rows = [
+        (
+            tenant.name,
+            text.gpus(tenant.guaranteed_milli_gpu),
+            text.gpus(tenant.in_use_milli_gpu),
+            text.gpus(tenant.lent_milli_gpu),
+            *([text.gpus(tenant.due_milli_gpu)] if due else []),
+            text.gpus(tenant.borrowed_milli_gpu),
+            f"{tenant.waiting:,}",
+            f"{tenant.running:,}",
+            text.wait(tenant.wait_ns_p50),
+            text.wait(tenant.wait_ns_p99),
+        )
+        for tenant in now.tenants
+    ]
+    return Group(show.table(out, columns, rows), Text(), *map(show.clean, lines(now)))
+
+
+def lines(now: wire.Status) -> list[str]:
+    """What stands below the table: pools, replicas, loans, warnings."""
+    said = [
+        f"pool {pool.name} ({pool.rule}): {text.gpus(pool.capacity_milli_gpu)} gpu,"
+        f" {text.gpus(pool.used_milli_gpu)} used, {text.gpus(pool.unowned_milli_gpu)} unowned"
+        for pool in now.pools
+    ]
+    states = Counter(replica.state for replica in now.replicas)
+    others = [f"{count} {state}" for state, count in sorted(states.items()) if state != "ready"]
+    said.append(", ".join([f"replicas: {states['ready']} of {len(now.replicas)} ready", *others]))
+    said += [
+        f"replica {replica.id} is {replica.state} for {text.age(replica.since_ns, now.now_ns)}: {replica.last_error}"
+        for replica in now.replicas
+        if replica.last_error and replica.state != "ready"
+    ]
+    said += [
+        f"{loan.lender or 'the unowned part'} lends {loan.borrower} {text.gpus(loan.milli_gpu)} gpu for {loan.requests}"
+        f" request(s), since {text.age(loan.start_ns_min, now.now_ns)}{', due' if loan.due else ''}"
+        for loan in now.loans
+    ]
+    return [*said, *(f"warning: {warning}" for warning in now.warnings)]

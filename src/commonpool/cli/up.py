@@ -1,0 +1,116 @@
+"""`commonpool up`: the product itself, in this process until it is stopped."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from commonpool.cli.exits import CommandError, ExitCode
+from commonpool.cli.options import Json
+from commonpool.cli.output import emit_line
+from commonpool.config import ConfigError
+
+if TYPE_CHECKING:
+    from commonpool.app import Started
+
+DEFAULT_FILE = Path("commonpool.yaml")
+
+
+class ShownKey(msgspec.Struct, frozen=True):
+    """A key that was made at the first start, shown this once."""
+
+    tenant: str
+    app: str
+    key: str
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The one line that `up --json` prints when the product serves. URLs are without a path."""
+
+    gateway: str
+    control: str
+    models: tuple[str, ...]
+    tenants: tuple[str, ...]
+    keys: tuple[ShownKey, ...]
+    warnings: tuple[str, ...]
+
+
+def up(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The configuration.")] = DEFAULT_FILE,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Start the product and serve until Ctrl-C.
+
+    Ctrl-C lets running requests finish; a second one stops at once.
+    """
+    # The servers take half a second to import, which no other command needs.
+    from commonpool import app, console  # noqa: PLC0415
+    from commonpool.cli import show  # noqa: PLC0415
+    from commonpool.store.contract import StoreError  # noqa: PLC0415
+    from commonpool.store.journal import JournalError  # noqa: PLC0415
+
+    with contextlib.ExitStack() as starting:
+        starting.enter_context(show.progress(f"starting what {file} describes"))
+
+        def announce(started: "Started") -> None:
+            starting.close()
+            if as_json:
+                emit_line(readiness(started))
+            else:
+                typer.echo(welcome(readiness(started)))
+
+        try:
+            app.run(file, announce, console.routes())
+        except ConfigError as error:
+            raise CommandError(str(error), ExitCode.INVALID_CONFIG) from None
+        except (app.StartError, StoreError, JournalError) as error:
+            raise CommandError(str(error)) from None
+
+
+def readiness(started: "Started") -> Ready:
+    """What is shown of what was started: of the keys their text, and no digest."""
+    keys = tuple(ShownKey(new.key.tenant, new.key.app, new.text) for new in started.new_keys)
+    return Ready(started.gateway, started.control, started.models, started.tenants, keys, started.warnings)
+
+
+def welcome(ready: Ready) -> str:
+    """What a newcomer reads: where everything is, the keys, and what to do first."""
+    base_url = f"{ready.gateway}/v1"
+    key = ready.keys[0].key if ready.keys else "YOUR_KEY"
+    model = ready.models[0] if ready.models else "MODEL"
+    messages = [{"role": "user", "content": "Say hello."}]
+    headers = f"-H 'Authorization: Bearer {key}' -H 'Content-Type: application/json'"
+    body = json.dumps({"model": model, "messages": messages, "max_tokens": 40})
+    lines = ["commonpool is ready.", "", f"  gateway  {base_url}", f"  console  {ready.control}/"]
+    lines += [f"  warning  {warning}" for warning in ready.warnings]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            *_keys(ready),
+            "",
+            "Ask for something:",
+            f"  curl {base_url}/chat/completions {headers} -d '{body}'",
+            "",
+            "Or with the openai package:",
+            "  from openai import OpenAI",
+            f'  client = OpenAI(base_url="{base_url}", api_key="{key}")',
+            f'  print(client.chat.completions.create(model="{model}", messages={messages}, max_tokens=40))',
+            "",
+            "Then look: `commonpool status`, `commonpool usage --by tenant,model`.",
+            "Ctrl-C stops: running requests finish first, a second Ctrl-C does not wait for them.",
+        ]
+    )
+
+
+def _keys(ready: Ready) -> list[str]:
+    if not ready.keys:
+        name = ready.tenants[0] if ready.tenants else "NAME"
+        return [f"The keys were shown when they were made; `commonpool keys create --tenant {name}` makes another."]
+    named = [(f"{shown.tenant} ({shown.app})", shown.key) for shown in ready.keys]
+    width = max(len(name) for name, _ in named)
+    return ["Keys, shown this once:", *(f"  {name:<{width}}  {key}" for name, key in named)]

@@ -1,0 +1,166 @@
+"""`commonpool usage`: who used what, what it costs, and who lent to whom, in tables that add up."""
+
+import time
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from commonpool.api import text, wire
+from commonpool.cli.client import Client, connect
+from commonpool.cli.exits import CommandError, ExitCode
+from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
+from commonpool.cli.output import emit
+from commonpool.config.quantities import QuantityError, parse_duration
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+UNOWNED = "(unowned)"
+
+
+def usage(
+    *,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="NAMES",
+            help="What makes a row: any of tenant, app, cost_center, model, version, tier, endpoint, outcome, pool,"
+            " hour, day, with commas. [default: tenant]",
+            show_default=False,
+        ),
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="WHEN", help="From when: a duration ago (1h, 30d) or a UTC time.")
+    ] = "1h",
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="WHEN", help="Until when, excluded. [default: now]", show_default=False),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", metavar="NAME=VALUE", help="Count only these, e.g. tenant=support; may be repeated."),
+    ] = None,
+    loans: Annotated[bool, typer.Option("--loans", help="Show who lent to whom instead, in GPU seconds.")] = False,
+    control: Control = CONTROL_URL,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show the use and the cost of a period.
+
+    A request belongs to the time at which it arrived, in UTC.
+    """
+    now_ns = time.time_ns()
+    query: dict[str, str | int | list[str]] = {"since_ns": instant(since, now_ns, "--since")}
+    if until is not None:
+        query["until_ns"] = instant(until, now_ns, "--until")
+    client = connect(control, token_file)
+    if loans:
+        if by is not None or where:
+            raise CommandError("--loans shows every lender and borrower; leave --by and --where out", ExitCode.USAGE)
+        _show_loans(client, query, as_json=as_json)
+        return
+    query |= {"by": by or "tenant", **filters(where or [])}
+    if as_json:
+        emit(client.get("/admin/v1/usage", wire.UsageTable, query))
+        return
+    from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
+
+    with show.progress("adding up"):
+        table = client.get("/admin/v1/usage", wire.UsageTable, query)
+    out = show.console()
+    out.print(picture(out, table))
+
+
+def instant(written: str, now_ns: int, option: str) -> int:
+    """Nanoseconds since the epoch of `1h` (ago), `2026-01-31` or `2026-01-31T10:00Z`; UTC where no zone is given."""
+    try:
+        return max(0, now_ns - parse_duration(written))
+    except QuantityError:
+        pass
+    try:
+        moment = datetime.fromisoformat(written)
+    except ValueError:
+        message = f"{option} {written!r} is neither a duration like 1h or 30d nor a time like 2026-01-31T10:00Z"
+        raise CommandError(message, ExitCode.USAGE) from None
+    return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) * 10**9)
+
+
+def filters(where: list[str]) -> dict[str, list[str]]:
+    """`["tenant=a", "tenant=b"]` as query parameters."""
+    wanted: dict[str, list[str]] = {}
+    for written in where:
+        name, equals, value = written.partition("=")
+        if not equals or not name.strip() or name.strip() in {"by", "since_ns", "until_ns"}:
+            raise CommandError(f"--where {written!r} is not NAME=VALUE; write it like tenant=support", ExitCode.USAGE)
+        wanted.setdefault(name.strip(), []).append(value.strip())
+    return wanted
+
+
+def picture(out: "Console", table: wire.UsageTable) -> "RenderableType":
+    """The usage table as people read it; every column of sums adds up as shown."""
+    from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
+
+    lent = table.total.lent_gpu_seconds is not None
+    titles = ["requests", "tokens in", "cached", "tokens out", "gpu s", "borrowed", *(["lent"] if lent else [])]
+    titles += ["wait mean", "p50", "p99", "max", f"cost {table.currency}"]
+    columns = [*(show.Column(name, right=False) for name in table.by), *map(show.Column, titles)]
+    rows = [*table.rows, table.total]
+    times = [_added([row.gpu_seconds for row in table.rows], table.total.gpu_seconds)]
+    times.append(_added([row.borrowed_gpu_seconds for row in table.rows], table.total.borrowed_gpu_seconds))
+    if lent:
+        zero = Decimal(0)
+        times.append(_added([row.lent_gpu_seconds or zero for row in table.rows], table.total.lent_gpu_seconds or zero))
+    cells = [
+        (
+            *(row.group or ("total", *[""] * (len(table.by) - 1))),
+            f"{row.requests:,}",
+            f"{row.tokens_in:,}",
+            f"{row.tokens_cached:,}",
+            f"{row.tokens_out:,}",
+            *gpu_times,
+            *map(text.wait, (row.wait_ns_mean, row.wait_ns_p50, row.wait_ns_p99, row.wait_ns_max)),
+            text.money(row.cost_micro),
+        )
+        for row, *gpu_times in zip(rows, *times, strict=True)
+    ]
+    return show.table(out, columns, cells[:-1], cells[-1])
+
+
+def _added(column: list[Decimal], total: Decimal) -> list[str]:
+    return [*text.gpu_seconds(column), *text.gpu_seconds([total])]
+
+
+def _show_loans(client: Client, query: dict[str, str | int | list[str]], *, as_json: bool) -> None:
+    if as_json:
+        emit(client.get("/admin/v1/loans", wire.LoanTable, query))
+        return
+    from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
+
+    with show.progress("adding up"):
+        table = client.get("/admin/v1/loans", wire.LoanTable, query)
+    out = show.console()
+    if table.loans:
+        out.print(matrix(out, table))
+    else:
+        out.print("nobody lent to anybody")
+
+
+def matrix(out: "Console", table: wire.LoanTable) -> "RenderableType":
+    """Lenders down, borrowers across, GPU seconds in between, sums at the ends."""
+    from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
+
+    shown = text.rounded_milliseconds([pair.gpu_seconds for pair in table.loans])
+    cells = {(pair.lender, pair.borrower): value for pair, value in zip(table.loans, shown, strict=True)}
+    lenders = sorted({lender for lender, _ in cells})
+    borrowers = sorted({borrower for _, borrower in cells})
+
+    def line(title: str, of: list[str]) -> tuple[str, ...]:
+        sums = [sum(cells.get((lender, borrower), 0) for lender in of) for borrower in borrowers]
+        return (title, *(text.thousandths(value) if value else "" for value in sums), text.thousandths(sum(sums)))
+
+    columns = [show.Column("lender \\ borrower", right=False), *map(show.Column, [*borrowers, "total gpu s"])]
+    rows = [line(lender or UNOWNED, [lender]) for lender in lenders]
+    return show.table(out, columns, rows, line("total gpu s", lenders))

@@ -1,0 +1,112 @@
+"""From checked values to the frozen structs. Nothing can be wrong any more here."""
+
+from pathlib import Path
+
+from commonpool.config.keys import DEFAULT_APP
+from commonpool.config.shape import Values
+from commonpool.config.structs import (
+    App,
+    AttachedEngine,
+    Config,
+    EmbeddedEngine,
+    Listen,
+    Model,
+    Timeouts,
+)
+from commonpool.core.model import Deployment, Group, Limits, Policy, Pool, Price, Tenant, Tier
+
+
+def build(values: Values, main: str, folder: Path, warnings: tuple[str, ...]) -> Config:
+    """The configuration. Relative paths in it are below `folder`."""
+    models = {name: _model(name, model, folder) for name, model in values["models"].items()}
+    tenants = values.get("tenants", {})
+    return Config(
+        policy=Policy(
+            pools={name: Pool(name, pool["gpus"], pool["rule"]) for name, pool in values["pools"].items()},
+            tiers={
+                name: Tier(name, tier.get("queue_target"), tier.get("first_token_target"))
+                for name, tier in values["tiers"].items()
+            },
+            groups={
+                name: Group(name, group.get("parent"), group.get("elastic_cap"))
+                for name, group in values.get("groups", {}).items()
+            },
+            tenants={name: _tenant(name, tenant) for name, tenant in tenants.items()},
+            deployments={
+                name: Deployment(
+                    model=name,
+                    version=model.version,
+                    pool=model.pool,
+                    milli_gpu=model.milli_gpu,
+                    slots=model.slots,
+                    kv_tokens=model.kv_tokens,
+                    context_tokens=model.context_tokens,
+                )
+                for name, model in models.items()
+            },
+            prices={name: Price(name, micro) for name, micro in values["prices"]["gpu_hour"].items()},
+        ),
+        models=models,
+        apps={name: _apps(tenant.get("apps", {})) for name, tenant in tenants.items()},
+        currency=values["prices"]["currency"],
+        listen=Listen(**values["listen"]),
+        timeouts=Timeouts(**{f"{key}_ns": value for key, value in values["timeouts"].items()}),
+        body_bytes_max=values["body_max"],
+        state=folder / values["state"],
+        source=Path(main),
+        warnings=warnings,
+    )
+
+
+def _model(name: str, model: Values, folder: Path) -> Model:
+    return Model(
+        name=name,
+        version=model["version"],
+        pool=model["pool"],
+        milli_gpu=model["gpu"],
+        replicas=model["replicas"],
+        slots=model["slots"],
+        context_tokens=model["context"],
+        kv_tokens=model["kv_tokens"],
+        engine=_engine(model["engine"], folder),
+    )
+
+
+def _engine(engine: Values, folder: Path) -> EmbeddedEngine | AttachedEngine:
+    if engine["kind"] == "embedded":
+        file = engine["file"]
+        return EmbeddedEngine(file if file.startswith("package:") else str(folder / file), engine["threads"])
+    credential = engine.get("credential")
+    if credential is not None and credential.startswith("file:"):
+        credential = f"file:{folder / credential.removeprefix('file:')}"
+    return AttachedEngine(tuple(engine["urls"]), engine["adapter"], credential, engine.get("served_model"))
+
+
+def _tenant(name: str, tenant: Values) -> Tenant:
+    quota, queue, limits = tenant["tenant"], tenant["queue"], tenant["limits"]
+    return Tenant(
+        name=name,
+        pool=quota["pool"],
+        guaranteed=quota["guaranteed"],
+        elastic_cap=quota["elastic_cap"],
+        hard_cap=quota["hard_cap"],
+        priority=queue["priority"],
+        max_wait_ns=queue["max_wait"],
+        reserved=quota["reserved"],
+        weight=quota["weight"],
+        group=quota.get("group"),
+        models=tuple(quota["models"]) if "models" in quota else None,
+        reclaim=tenant["reclaim"]["policy"],
+        return_when=tenant["reclaim"]["return_when"],
+        limits=Limits(
+            concurrent_requests=limits.get("concurrent_requests"),
+            queue_length=limits["queue_length"],
+            requests_per_minute=limits.get("requests"),
+            tokens_per_minute=limits.get("tokens"),
+        ),
+    )
+
+
+def _apps(apps: Values) -> dict[str, App]:
+    named = {name: App(name, app.get("cost_center", "")) for name, app in apps.items()}
+    return {DEFAULT_APP: App(DEFAULT_APP), **named}

@@ -1,0 +1,193 @@
+"""What differs between two configurations, in the words and units that people write, and what applying it does."""
+
+import enum
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import msgspec
+
+from commonpool.config.problems import KeyPath
+from commonpool.config.quantities import (
+    format_duration,
+    format_gpu,
+    format_money,
+    format_rate,
+    format_size,
+    format_tokens,
+)
+from commonpool.config.structs import AttachedEngine, Config, Model
+from commonpool.core.model import Tenant
+
+_T = TypeVar("_T")
+
+# Sections of named things.
+_NAMED = frozenset({"pools", "models", "tiers", "groups", "tenants"})
+
+
+class Kind(enum.StrEnum):
+    """How far a change reaches."""
+
+    AT_ONCE = "at_once"
+    REPLICAS = "replicas"  # replicas start, drain or are replaced; running requests finish first
+    RESTART = "restart"  # the product has to be started again
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One key that differs. `old` is None where it is new (or was not set), `new` where it goes.
+
+    `effect` is what applying it does, in words.
+    """
+
+    key: str
+    old: str | None
+    new: str | None
+    kind: Kind
+    effect: str
+
+
+def diff(old: Config, new: Config) -> list[Change]:
+    """The changes from `old` to `new`, what is gone at the end; empty when both mean the same."""
+    before, after = describe(old), describe(new)
+    # Named things that only one side has: each is one change, with all that is said of it.
+    whole = {_entity(path) for path in before} ^ {_entity(path) for path in after}
+    changes: dict[KeyPath, Change] = {}
+    for path in dict.fromkeys([*after, *before]):
+        at = entity if (entity := _entity(path)) in whole else path
+        if at in changes or before.get(path) == after.get(path):
+            continue
+        texts = (_summary(before, at), _summary(after, at)) if at in whole else (before.get(path), after.get(path))
+        changes[at] = Change(".".join(at), *texts, *_effect(at, old, new))
+    return list(changes.values())
+
+
+def describe(config: Config) -> dict[KeyPath, str]:
+    """Every setting under its key, as people write it, defaults included. What is not set is not there."""
+    policy = config.policy
+    said: dict[KeyPath, str | None] = {
+        ("listen", "gateway"): str(config.listen.gateway),
+        ("listen", "control"): str(config.listen.control),
+        ("state",): str(config.state),
+        ("body_max",): format_size(config.body_bytes_max),
+    }
+    for field in msgspec.structs.fields(config.timeouts):
+        said["timeouts", field.name.removesuffix("_ns")] = format_duration(getattr(config.timeouts, field.name))
+    for name, pool in policy.pools.items():
+        said |= _below(("pools", name), {"gpus": format_gpu(pool.milli_gpu), "rule": pool.rule})
+    for name, model in config.models.items():
+        said |= _below(("models", name), _model(model))
+    for name, tier in policy.tiers.items():
+        targets = {
+            "queue_target": _maybe(format_duration, tier.queue_target_ns),
+            "first_token_target": _maybe(format_duration, tier.first_token_target_ns),
+        }
+        # A tier without targets is a tier all the same.
+        said |= _below(("tiers", name), targets if any(targets.values()) else {"": "no targets"})
+    said["prices", "currency"] = config.currency
+    for name, price in policy.prices.items():
+        said["prices", "gpu_hour", name] = format_money(price.micro_per_gpu_hour)
+    for name, group in policy.groups.items():
+        cap = _maybe(format_gpu, group.elastic_cap) or "no cap"
+        said |= _below(("groups", name), {"parent": group.parent, "elastic_cap": cap})
+    for name, tenant in policy.tenants.items():
+        said |= _below(("tenants", name), _tenant(tenant))
+        for app, content in config.apps.get(name, {}).items():
+            said["tenants", name, "apps", app] = f"cost_center {content.cost_center}" if content.cost_center else "{}"
+    return {path: text for path, text in said.items() if text is not None}
+
+
+def _model(model: Model) -> dict[str, str | None]:
+    engine = model.engine
+    if isinstance(engine, AttachedEngine):
+        keys = {
+            "kind": "attached",
+            "urls": _list(engine.urls),
+            "adapter": engine.adapter,
+            "credential": engine.credential,
+            "served_model": engine.served_model,
+        }
+    else:
+        keys = {"kind": "embedded", "file": engine.file, "threads": str(engine.threads)}
+    return {
+        "version": model.version,
+        "pool": model.pool,
+        "gpu": format_gpu(model.milli_gpu),
+        "replicas": str(model.replicas),
+        "slots": str(model.slots),
+        "context": format_tokens(model.context_tokens),
+        "kv_tokens": format_tokens(model.kv_tokens),
+        **{f"engine.{key}": text for key, text in keys.items()},
+    }
+
+
+def _tenant(tenant: Tenant) -> dict[str, str | None]:
+    limits = tenant.limits
+    return {
+        "tenant.pool": tenant.pool,
+        "tenant.group": tenant.group,
+        "tenant.guaranteed": format_gpu(tenant.guaranteed),
+        "tenant.reserved": format_gpu(tenant.reserved),
+        "tenant.elastic_cap": format_gpu(tenant.elastic_cap),
+        "tenant.hard_cap": format_gpu(tenant.hard_cap),
+        "tenant.weight": str(tenant.weight),
+        "tenant.models": _maybe(_list, tenant.models),
+        **{f"queue.priority.{tier}": str(priority) for tier, priority in tenant.priority.items()},
+        "queue.max_wait": format_duration(tenant.max_wait_ns),
+        "reclaim.policy": tenant.reclaim,
+        "reclaim.return_when": tenant.return_when,
+        "limits.concurrent_requests": _maybe(str, limits.concurrent_requests),
+        "limits.queue_length": str(limits.queue_length),
+        "limits.requests": _maybe(format_rate, limits.requests_per_minute),
+        "limits.tokens": _maybe(format_rate, limits.tokens_per_minute),
+    }
+
+
+def _effect(path: KeyPath, old: Config, new: Config) -> tuple[Kind, str]:
+    match path:
+        case ("listen" | "state", *_):
+            return Kind.RESTART, "needs a restart of the product"
+        case ("models", name, *keys):
+            return Kind.REPLICAS, _model_effect(name, keys, old.models.get(name), new.models.get(name))
+        case ("tenants", name) if name not in new.policy.tenants:
+            return Kind.AT_ONCE, "at once: admits nothing new; what runs goes on"
+        case ("prices", *_):
+            return Kind.AT_ONCE, "at once, for requests that end from now on"
+        case _:
+            return Kind.AT_ONCE, "at once"
+
+
+def _model_effect(name: str, keys: list[str], old: Model | None, new: Model | None) -> str:
+    if old is not None and new is not None and keys != ["replicas"]:
+        return f"restarts replicas of {name} (drained)"
+    more = (new.replicas if new else 0) - (old.replicas if old else 0)
+    return f"starts {_replicas(more)} of {name}" if more > 0 else f"stops {_replicas(-more)} of {name} (drained)"
+
+
+def _replicas(count: int) -> str:
+    return f"{count} replica{'' if count == 1 else 's'}"
+
+
+def _entity(path: KeyPath) -> KeyPath:
+    """The named thing that a key belongs to, or else the key."""
+    return path[:2] if path[0] in _NAMED else path
+
+
+def _summary(said: dict[KeyPath, str], entity: KeyPath) -> str | None:
+    """All that is said of one named thing, on one line."""
+    parts = [
+        f"{'.'.join(path[len(entity) :])}: {text}".removeprefix(": ")
+        for path, text in said.items()
+        if path[: len(entity)] == entity
+    ]
+    return ", ".join(parts) or None
+
+
+def _below(path: KeyPath, keys: dict[str, str | None]) -> dict[KeyPath, str | None]:
+    return {(*path, *filter(None, [key])): text for key, text in keys.items()}
+
+
+def _list(names: Iterable[str]) -> str:
+    return f"[{', '.join(names)}]"
+
+
+def _maybe(text: Callable[[_T], str], value: _T | None) -> str | None:
+    return None if value is None else text(value)

@@ -1,0 +1,219 @@
+"""What must hold between the keys: names that exist, sums that fit, work that can run. Everything wrong is reported.
+
+Works on what the reader made, defaults filled in; absent values have been reported already and prove nothing here.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from commonpool.config.defaults import entries
+from commonpool.config.problems import KeyPath, Report, hint, listed, quote
+from commonpool.config.quantities import format_gpu
+from commonpool.config.shape import Values
+
+_ANY_HOST = ("0.0.0.0", "::")
+
+
+def check(values: Values, report: Report) -> None:
+    """Report every contradiction between keys, and warn of what is hardly meant."""
+    _listeners(values, report)
+    _references(values, report)
+    _prices(values, report)
+    _models(values, report)
+    _capacity(values, report)
+    _groups(values, report)
+    _dedicated(values, report)
+    _reach(values, report)
+    if not values.get("tenants") and not report.is_bad(("tenants",)):
+        report.warn((), "there is no tenant, so every request is refused; add one under tenants")
+
+
+def _listeners(values: Values, report: Report) -> None:
+    listen = values.get("listen", {})
+    if not {"gateway", "control"} <= listen.keys():
+        return
+    gateway, control = listen["gateway"], listen["control"]
+    same_host = gateway.host == control.host or gateway.host in _ANY_HOST or control.host in _ANY_HOST
+    if gateway.port == control.port != 0 and same_host:
+        report.fail(("listen", "control"), f"{control} is taken by listen.gateway ({gateway}); use another port")
+
+
+def _references(values: Values, report: Report) -> None:
+    """Every name that is used is defined."""
+    for path, _, model in entries(values, "models", report):
+        _exists(model, path, "pool", values.get("pools"), report)
+    for path, _, group in entries(values, "groups", report):
+        _exists(group, path, "parent", values.get("groups"), report)
+    for path, _, tenant in entries(values, "tenants", report):
+        quota, at = tenant.get("tenant", {}), (*path, "tenant")
+        _exists(quota, at, "pool", values.get("pools"), report)
+        _exists(quota, at, "group", values.get("groups", {}), report)
+        _tenant_models(quota, at, values, report)
+        for tier in tenant.get("queue", {}).get("priority", {}):
+            _known(tier, (*path, "queue", "priority", tier), "tier", values.get("tiers"), report)
+    for pool in values.get("prices", {}).get("gpu_hour", {}):
+        _known(pool, ("prices", "gpu_hour", pool), "pool", values.get("pools"), report)
+
+
+def _exists(holder: Values, path: KeyPath, key: str, known: Iterable[str] | None, report: Report) -> None:
+    if key in holder:
+        _known(holder[key], (*path, key), "group" if key == "parent" else key, known, report)
+
+
+def _known(name: str, path: KeyPath, noun: str, known: Iterable[str] | None, report: Report) -> None:
+    if known is not None and name not in known:
+        report.fail(path, f"there is no {noun} {quote(name)}; {hint(name, known, 'known')}", name)
+
+
+def _tenant_models(quota: Values, path: KeyPath, values: Values, report: Report) -> None:
+    models, pools = values.get("models"), values.get("pools", {})
+    for number, name in enumerate(quota.get("models", [])):
+        if name is None:
+            continue
+        at = (*path, "models", str(number))
+        _known(name, at, "model", models, report)
+        pool = (models or {}).get(name, {}).get("pool")
+        if pool in pools and "pool" in quota and pool != quota["pool"]:
+            sentence = f"model {quote(name)} is in pool {pool}, and this tenant's pool is {quota['pool']}"
+            report.fail(at, f"{sentence}; list models of its own pool", name)
+
+
+def _prices(values: Values, report: Report) -> None:
+    """An unknown price would be a free GPU, so every pool has one."""
+    priced = values.get("prices", {}).get("gpu_hour")
+    if priced is None:
+        return
+    for pool in values.get("pools", {}):
+        if pool not in priced and not report.is_bad(("prices", "gpu_hour", pool)):
+            report.fail(
+                ("prices", "gpu_hour", pool), "is missing; write the price of one GPU for an hour, 0 where it is free"
+            )
+
+
+def _models(values: Values, report: Report) -> None:
+    """Each model's own shape, and no engine twice."""
+    first: dict[str, str] = {}
+    for path, name, model in entries(values, "models", report):
+        if model.get("kv_tokens", model.get("context", 0)) < model.get("context", 0):
+            shown = str(model["kv_tokens"])
+            sentence = f"{shown} is less than context ({model['context']}), so one sequence would not fit"
+            report.fail((*path, "kv_tokens"), f"{sentence}; write at least that", shown)
+        engine = model.get("engine", {})
+        urls = engine.get("urls", [])
+        if urls and model.get("replicas") not in (None, len(urls)):
+            sentence = f"is {model['replicas']}, but there are {len(urls)} urls, one a replica; leave replicas out"
+            report.fail((*path, "replicas"), sentence, str(model["replicas"]))
+        for number, url in enumerate(urls):
+            if url is not None and url in first:
+                at = (*path, "engine", "urls", str(number))
+                report.fail(at, f"{url} is already an engine of model {first[url]}; an engine serves one model", url)
+            first[url] = name
+
+
+def _capacity(values: Values, report: Report) -> None:
+    """Replicas fit into their pool. Guarantees may exceed it: then they are scaled, and that is worth a warning."""
+    held: dict[str, int] = defaultdict(int)
+    for _, _, model in entries(values, "models", report):
+        held[model.get("pool", "")] += model.get("replicas", 0) * model.get("gpu", 0)
+    guaranteed: dict[str, int] = defaultdict(int)
+    for _, _, tenant in entries(values, "tenants", report):
+        quota = tenant.get("tenant", {})
+        guaranteed[quota.get("pool", "")] += quota.get("guaranteed", 0)
+    for path, name, pool in entries(values, "pools", report):
+        if "gpus" not in pool:
+            continue
+        gpus, at = pool["gpus"], (*path, "gpus")
+        if held[name] > gpus:
+            shown = format_gpu(gpus)
+            sentence = f"{shown} are fewer than the replicas of its models hold ({format_gpu(held[name])})"
+            report.fail(at, f"{sentence}; lower their replicas or gpu", shown)
+        if guaranteed[name] > gpus:
+            promised = format_gpu(guaranteed[name])
+            report.warn(
+                at, f"{format_gpu(gpus)} are fewer than is guaranteed ({promised}): guarantees are scaled pro rata"
+            )
+
+
+def _lineage(group: str | None, values: Values) -> list[str]:
+    """The group and those above it, innermost first; a circle is cut where it closes."""
+    groups, line = values.get("groups", {}), list[str]()
+    while group is not None and group in groups and group not in line:
+        line.append(group)
+        group = groups[group].get("parent")
+    return line
+
+
+def _groups(values: Values, report: Report) -> None:
+    """Groups form trees below one pool each, and a group's cap covers the guarantees below it."""
+    for path, name, _ in entries(values, "groups", report):
+        line = _lineage(name, values)
+        # Each member of a circle sees all of it; the first by name tells.
+        if values["groups"][line[-1]].get("parent") == name and name == min(line):
+            circle = " → ".join([*line, name])
+            report.fail((*path, "parent"), f"leads back to itself ({circle}); a group's parents end at the pool")
+    members: dict[str, list[tuple[str, Values]]] = defaultdict(list)
+    for _, name, tenant in entries(values, "tenants", report):
+        quota = tenant.get("tenant", {})
+        for above in _lineage(quota.get("group"), values):
+            members[above].append((name, quota))
+    for path, name, group in entries(values, "groups", report):
+        pools = {quota["pool"]: tenant for tenant, quota in members[name] if "pool" in quota}
+        if len(pools) > 1:
+            tenants = listed(f"{tenant} in {pool}" for pool, tenant in pools.items())
+            report.fail(path, f"holds tenants of several pools ({tenants}); a group belongs to one pool")
+        promised = sum(quota.get("guaranteed", 0) for _, quota in members[name])
+        if promised > group.get("elastic_cap", promised):
+            shown = format_gpu(group["elastic_cap"])
+            sentence = f"{shown} is less than the tenants below it are guaranteed ({format_gpu(promised)})"
+            report.fail((*path, "elastic_cap"), f"{sentence}; raise it or lower guarantees", shown)
+
+
+def _dedicated(values: Values, report: Report) -> None:
+    """A dedicated pool belongs to exactly one tenant."""
+    owners = [tenant.get("tenant", {}).get("pool") for tenant in values.get("tenants", {}).values()]
+    count = Counter(owners)
+    for path, name, pool in entries(values, "pools", report):
+        unknown = report.is_bad(("tenants",)) or (None in count and count[name] == 0)
+        if pool.get("rule") == "dedicated" and count[name] != 1 and not unknown:
+            sentence = f"is dedicated, so exactly one tenant has it as its pool, and {count[name] or 'none'} do"
+            report.fail((*path, "rule"), sentence, "dedicated")
+
+
+def _reach(values: Values, report: Report) -> None:
+    """Every tenant can run what it may use: its caps hold at least one slot of each model."""
+    for path, _, tenant in entries(values, "tenants", report):
+        quota, at = tenant.get("tenant", {}), (*path, "tenant")
+        if "elastic_cap" not in quota or "pool" not in quota:
+            continue
+        gpus = values.get("pools", {}).get(quota["pool"], {}).get("gpus")
+        if gpus is not None and quota["elastic_cap"] > max(gpus, quota.get("guaranteed", 0)):
+            cap = format_gpu(quota["elastic_cap"])
+            report.warn((*at, "elastic_cap"), f"{cap} is more than pool {quota['pool']} has ({format_gpu(gpus)})")
+        # The tightest of the tenant's own cap and those of the groups above it.
+        caps = [(quota["elastic_cap"], "elastic_cap", (*at, "elastic_cap"))]
+        caps += [
+            (values["groups"][group]["elastic_cap"], f"group {group}'s elastic_cap", (*at, "group"))
+            for group in _lineage(quota.get("group"), values)
+            if "elastic_cap" in values["groups"][group]
+        ]
+        cap, whose, where = min(caps, key=lambda each: each[0])
+        served = [model for _, model, _ in _usable(quota, values, report)]
+        if not served and "models" not in quota and not report.is_bad(("models",)):
+            report.warn(
+                (*at, "pool"), f"pool {quota['pool']} serves no model, so every request of this tenant is refused"
+            )
+        for needed, model, slots in _usable(quota, values, report):
+            if cap * slots < needed:
+                sentence = f"{whose} {format_gpu(cap)} is less than one slot of model {model}"
+                detail = f"({format_gpu(needed)} a replica / {slots} slots), so that model could never run"
+                report.fail(
+                    where, f"{sentence} {detail}; raise it, or leave {model} out of tenant.models", format_gpu(cap)
+                )
+
+
+def _usable(quota: Values, values: Values, report: Report) -> Iterable[tuple[int, str, int]]:
+    """milli_gpu of a replica, name and slots of each model that the tenant may use, as far as they are known."""
+    for _, name, model in entries(values, "models", report):
+        allowed = name in quota["models"] if "models" in quota else True
+        if allowed and model.get("pool") == quota["pool"] and {"gpu", "slots"} <= model.keys():
+            yield model["gpu"], name, model["slots"]

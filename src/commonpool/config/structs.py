@@ -1,0 +1,102 @@
+"""The configuration as frozen structs: what `commonpool.yaml` says, checked once, with every default filled in.
+
+`Config.policy` is the part that the core decides by; the rest says where things listen, run and are kept.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from commonpool.core.model import Policy
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a listener binds. Port 0 picks a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Listen(msgspec.Struct, frozen=True):
+    """The two listeners: the data plane (`gateway`) and the control plane."""
+
+    gateway: Address = Address("127.0.0.1", 8080)
+    control: Address = Address("127.0.0.1", 8081)
+
+
+class EmbeddedEngine(msgspec.Struct, frozen=True, tag_field="kind", tag="embedded"):
+    """The engine that comes with the product: llama.cpp in a supervised child process.
+
+    `file` is a GGUF file: a path, or `package:NAME/FILE` for one that an installed Python package carries.
+    """
+
+    file: str
+    threads: int = 1
+
+
+class AttachedEngine(msgspec.Struct, frozen=True, tag_field="kind", tag="attached"):
+    """Engines that run elsewhere, one replica per URL. `credential` is `env:NAME` or `file:PATH`, never the secret."""
+
+    urls: tuple[str, ...]
+    adapter: Literal["openai", "vllm", "llamacpp"] = "openai"
+    credential: str | None = None
+    served_model: str | None = None  # the model's name at the engine; None: the same name
+
+
+class Model(msgspec.Struct, frozen=True):
+    """A model that is served: its engine and the shape of each replica.
+
+    `milli_gpu` is what each replica holds; `slots` sequences run on it at once, each with `context_tokens`.
+    `kv_tokens` is the replica's whole KV memory in tokens.
+    """
+
+    name: str
+    version: str
+    pool: str
+    milli_gpu: int
+    replicas: int
+    slots: int
+    context_tokens: int
+    kv_tokens: int
+    engine: EmbeddedEngine | AttachedEngine
+
+
+class App(msgspec.Struct, frozen=True):
+    """A business application of a tenant."""
+
+    name: str
+    cost_center: str = ""
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """Bounds on slow or silent parties, nanoseconds. Reasons for the defaults are in docs/configuration.md."""
+
+    header_ns: int = 10_000_000_000  # a client sending its request head
+    body_ns: int = 60_000_000_000  # the longest silence while it sends its body
+    idle_ns: int = 75_000_000_000  # a kept-alive connection between requests
+    connect_ns: int = 3_000_000_000  # reaching an engine
+    first_byte_ns: int = 600_000_000_000  # an engine's first byte after dispatch
+    stall_ns: int = 120_000_000_000  # the longest silence of an engine within an answer, or of a client reading it
+    drain_ns: int = 30_000_000_000  # streams finishing when the product stops
+
+
+class Config(msgspec.Struct, frozen=True):
+    """A whole, valid configuration. `apps` is by tenant, then by app name. `state` is where durable files are kept.
+
+    `warnings` are sentences about what is allowed and yet hardly meant, each with its file, line and key.
+    """
+
+    policy: Policy
+    models: dict[str, Model]
+    apps: dict[str, dict[str, App]]
+    currency: str
+    listen: Listen = Listen()
+    timeouts: Timeouts = Timeouts()
+    body_bytes_max: int = 32 * 1024 * 1024
+    state: Path = Path("var")
+    source: Path | None = None
+    warnings: tuple[str, ...] = ()

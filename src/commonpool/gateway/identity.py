@@ -1,0 +1,65 @@
+"""Who is calling: from the `Authorization` header to a principal. The credential alone says who the tenant is.
+
+Keys are held by their id with a salted digest; no raw key is kept or remembered between calls. Single-threaded: the
+event loop that serves requests also adds and revokes, and the next request already sees it.
+"""
+
+import hmac
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from commonpool.core.keys import ID, KEY_LENGTH
+from commonpool.store.contract import Key, Scope
+from commonpool.store.keys import digest
+
+_NOBODY = (b"", bytes(32), None, None)
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who a key stands for. `tier` is the default for requests that name none; `models` None is all of the tenant's."""
+
+    key_id: str
+    tenant: str
+    app: str
+    tier: str | None
+    models: tuple[str, ...] | None
+    scope: Scope
+
+
+class Identity:
+    """The keys that are live now. `clock` gives nanoseconds since the epoch, by which keys end."""
+
+    def __init__(self, keys: Iterable[Key], clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._live: dict[bytes, tuple[bytes, bytes, int | None, Principal | None]] = {}
+        for key in keys:
+            self.add(key)
+
+    def identify(self, authorization: bytes) -> Principal | None:
+        """The principal of an `Authorization` header's value, `Bearer KEY`; None where it names no live key.
+
+        An unknown id takes the same work as a known one, and digests are compared in constant time.
+        """
+        scheme, _, text = authorization.strip().partition(b" ")
+        text = text.lstrip()
+        if len(text) != KEY_LENGTH or scheme.lower() != b"bearer":
+            return None
+        salt, expected, expires_ns, principal = self._live.get(text[ID], _NOBODY)
+        if not hmac.compare_digest(digest(salt, text), expected):
+            return None
+        if expires_ns is not None and expires_ns <= self._clock():
+            return None
+        return principal
+
+    def add(self, key: Key) -> None:
+        """A new or changed key: from the next call on it counts as it is here, a revoked one not at all."""
+        if key.revoked_ns is not None:
+            self.revoke(key.key_id)
+            return
+        principal = Principal(key.key_id, key.tenant, key.app, key.tier, key.models, key.scope)
+        self._live[key.key_id.encode()] = (key.salt, key.digest, key.expires_ns, principal)
+
+    def revoke(self, key_id: str) -> None:
+        """The key counts no more from the next call on. An unknown id is no error: it does not count already."""
+        self._live.pop(key_id.encode(), None)

@@ -1,0 +1,255 @@
+"""The data plane: where it listens, what paths it has, and how it stops.
+
+The life of a request: a `ServerConnection` reads its head, `Gateway.admit` judges it, the body is read, `Gateway.begin`
+turns it into a core request and an `Exchange`, and the desk says when it is sent on.
+"""
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from commonpool.config.structs import Address, Config
+from commonpool.core.model import Endpoint
+from commonpool.gateway import wire
+from commonpool.gateway.chunked import too_large
+from commonpool.gateway.desk import Desk
+from commonpool.gateway.errors import ApiError, model_not_found
+from commonpool.gateway.head import Head
+from commonpool.gateway.http import ServerConnection, State, crowded
+from commonpool.gateway.identity import Principal
+from commonpool.gateway.pulse import BEAT_NS, Pulse
+from commonpool.gateway.relay import Exchange
+from commonpool.gateway.rules import Rules
+from commonpool.gateway.upstream import Pool
+
+NS_PER_S: Final = 1_000_000_000
+CONNECTIONS_MAX: Final = 20_000
+HELD_BYTES_MAX: Final = 1024 * 1024 * 1024
+BACKLOG: Final = 4096
+
+_MODELS: Final = b"/v1/models"
+_HEALTH: Final = b"/healthz"
+_READY: Final = b"/readyz"
+_ENDPOINTS: Final[dict[bytes, Endpoint]] = {
+    b"/v1/chat/completions": "chat",
+    b"/v1/completions": "completions",
+    b"/v1/embeddings": "embeddings",
+}
+_PATHS: Final = ", ".join(path.decode() for path in (*_ENDPOINTS, _MODELS, _MODELS + b"/{model}", _HEALTH, _READY))
+
+
+class Gateway:
+    """The OpenAI-compatible server.
+
+    `clock` gives nanoseconds since the epoch, for what is recorded; `monotonic` those that time-outs are measured by.
+    `ready` says whether every model has a replica, or a sentence why not. `limits` gives the rate-limit header lines of
+    a tenant, each with its end. `failed(status, code)` hears of each error that is answered.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        desk: Desk,
+        identify: Callable[[bytes], Principal | None],
+        *,
+        clock: Callable[[], int],
+        monotonic: Callable[[], int],
+        ready: Callable[[], tuple[bool, str]] = lambda: (True, ""),
+        limits: Callable[[str], bytes] = lambda _tenant: b"",
+        failed: Callable[[int, str], None] = lambda _status, _code: None,
+    ) -> None:
+        self.desk = desk
+        self.clock = clock
+        self.limits = limits
+        self.pulse = Pulse(monotonic(), clock())
+        self.pool = Pool(self.pulse, config.timeouts)
+        self.draining = False
+        self.held = 0
+        self.held_max = HELD_BYTES_MAX
+        self.connections: set[ServerConnection] = set()
+        self._monotonic = monotonic
+        self._identify = identify
+        self._ready = ready
+        self._failed = failed
+        self._prefix = secrets.token_hex(8)
+        self._counter = itertools.count(1)
+        self._created_s = clock() // NS_PER_S
+        self._servers: list[asyncio.Server] = []
+        self._beat: asyncio.TimerHandle | None = None
+        self._config = config
+        self.body_bytes_max = config.body_bytes_max
+        self._rules = Rules(config)
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self, address: Address) -> int:
+        """Listen; the port that was bound. Raises OSError where it is taken or may not be bound."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: ServerConnection(self), address.host, address.port, backlog=BACKLOG)
+        self._servers.append(server)
+        if self._beat is None:
+            self._beat = loop.call_later(BEAT_NS / NS_PER_S, self._on_beat, loop)
+        port: int = server.sockets[0].getsockname()[1]
+        return port
+
+    def reconfigure(self, config: Config) -> None:
+        """Requests that arrive from now on are judged by `config`; what waits or runs goes on."""
+        self._rules = Rules(config)
+        self._config = config
+        self.body_bytes_max = config.body_bytes_max
+        self.pool.timeouts = config.timeouts
+
+    async def drain(self, within_ns: int) -> int:
+        """Stop: take nothing new, let what waits and runs finish for `within_ns`, then cut it; how many were cut."""
+        loop = asyncio.get_running_loop()
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        for connection in tuple(self.connections):
+            connection.retire()
+        deadline = loop.time() + within_ns / NS_PER_S
+        while self.open_exchanges and loop.time() < deadline:  # noqa: ASYNC110 - spares the hot path a signal
+            await asyncio.sleep(min(0.02, max(0.0, deadline - loop.time())))
+        left = [connection.exchange for connection in self.connections if connection.exchange is not None]
+        for exchange in left:
+            if isinstance(exchange, Exchange):
+                exchange.cut()
+        return len(left)
+
+    async def close(self) -> None:
+        """Close everything at once; what runs is cancelled."""
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+        for connection in tuple(self.connections):
+            connection.cut()
+        while self.connections:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+        await self.pool.close()
+        for server in self._servers:
+            await server.wait_closed()
+
+    @property
+    def open_exchanges(self) -> int:
+        """Requests that wait or run."""
+        return sum(connection.state is State.BUSY for connection in self.connections)
+
+    def beat(self) -> None:
+        """Refresh the time and act on whatever is overdue; called by a timer twice a second."""
+        self.pulse.beat(self._monotonic(), self.clock())
+        timeouts = self._config.timeouts
+        for connection in tuple(self.connections):
+            connection.overdue(self.pulse.now_ns, timeouts)
+        self.pool.sweep()
+
+    def _on_beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._beat = loop.call_later(BEAT_NS / NS_PER_S, self._on_beat, loop)
+        self.beat()
+
+    # -- Service: what the connections call ------------------------------------------------------------------------
+
+    def opened(self, connection: ServerConnection) -> bool:
+        self.connections.add(connection)
+        return len(self.connections) <= CONNECTIONS_MAX
+
+    def closed(self, connection: ServerConnection) -> None:
+        self.connections.discard(connection)
+
+    def next_id(self) -> str:
+        return f"{self._prefix}-{next(self._counter):x}"
+
+    def refused(self, error: ApiError) -> None:
+        self._failed(error.status, error.code)
+
+    def admit(self, head: Head, length: int) -> Principal | None:
+        if head.path not in _ENDPOINTS or head.method != "POST":
+            _check_path(head)
+            if head.path in (_HEALTH, _READY):
+                return None
+        if self.draining:
+            raise ApiError(503, "stopping", "The gateway is stopping; try again.", retry_after_ns=NS_PER_S, close=True)
+        principal = None if head.authorization is None else self._identify(head.authorization)
+        if principal is None:
+            raise _unknown_key(head.authorization)
+        if principal.scope != "data":
+            raise ApiError(403, "wrong_scope", "This key is for administration; requests need a tenant's key.")
+        if length > self.body_bytes_max:
+            raise too_large(self.body_bytes_max)
+        if self.held + length > self.held_max:
+            raise crowded()
+        return principal
+
+    def begin(self, connection: ServerConnection, head: Head, principal: Principal | None, body: bytes) -> None:
+        endpoint = _ENDPOINTS.get(head.path)
+        if principal is None:
+            self._answer_health(connection, head)
+        elif endpoint is None:
+            self._answer_models(connection, head, principal)
+        else:
+            request_id = self.next_id()
+            try:
+                ask = wire.read(endpoint, body)
+                request = self._rules.request(request_id, principal, ask)
+            except ApiError as error:
+                connection.fail(error, request_id, self.limits(principal.tenant))
+                return
+            trace = b"" if head.traceparent is None else b"traceparent: %b\r\n" % head.traceparent
+            exchange = Exchange(self, connection, request, ask, trace)
+            connection.exchange = exchange
+            self.desk.submit(request, exchange)
+
+    # -- answers of our own ----------------------------------------------------------------------------------------
+
+    def _answer_health(self, connection: ServerConnection, head: Head) -> None:
+        if head.path == _HEALTH:
+            connection.answer(200, b"", b'{"status":"ok"}')
+            return
+        ready, why = (False, "The gateway is stopping.") if self.draining else self._ready()
+        if not ready:
+            raise ApiError(503, "not_ready", why, retry_after_ns=NS_PER_S)
+        connection.answer(200, b"", b'{"status":"ready"}')
+
+    def _answer_models(self, connection: ServerConnection, head: Head, principal: Principal) -> None:
+        models = self._rules.models(principal)
+        name = unquote_to_bytes(head.path[len(_MODELS) + 1 :]).decode(errors="replace")
+        if name and name not in models:
+            raise model_not_found(name, models)
+        answer = (
+            self._model(name) if name else {"object": "list", "data": [self._model(each) for each in sorted(models)]}
+        )
+        connection.answer(200, self.limits(principal.tenant), msgspec.json.encode(answer))
+
+    def _model(self, name: str) -> dict[str, str | int]:
+        return {"id": name, "object": "model", "created": self._created_s, "owned_by": "commonpool"}
+
+
+def _check_path(head: Head) -> None:
+    """Raise for a path that is not there (404) or a method it does not take (405)."""
+    path = head.path
+    if path in _ENDPOINTS:
+        methods: tuple[str, ...] = ("POST",)
+    elif path in (_HEALTH, _READY):
+        methods = ("GET", "HEAD")
+    elif path == _MODELS or path.startswith(_MODELS + b"/"):
+        methods = ("GET",)
+    else:
+        raise ApiError(404, "path_not_found", f"There is nothing at this path; there are {_PATHS}.")
+    if head.method not in methods:
+        allow = ", ".join(methods)
+        raise ApiError(405, "method_not_allowed", f"This path takes {allow}.", allow=allow)
+
+
+def _unknown_key(authorization: bytes | None) -> ApiError:
+    if authorization is None:
+        message = "There is no Authorization header; send `Authorization: Bearer KEY`."
+    else:
+        message = "The key in the Authorization header is unknown, revoked or expired, or it is not `Bearer KEY`."
+    return ApiError(401, "invalid_api_key", message)

@@ -1,0 +1,211 @@
+"""A request's body on the wire: what it asks for, and the body as the engine gets it.
+
+A request's body is decoded once, to its top-level fields, each kept as the bytes it came in. The fields that decide
+anything are read with exact types; the rest passes through. The body is always built anew from the fields, so what
+an engine reads is what was checked here: a repeated key, in whatever spelling, is there once.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from commonpool.core.model import Endpoint
+from commonpool.gateway.errors import ApiError, shown
+
+SEQUENCES_MAX: Final = 128
+TOKENS_MAX: Final = 2**31 - 1
+BYTES_PER_TOKEN: Final = 4
+
+STRIPPED: Final = frozenset(
+    {
+        # Decided by the credential and the configuration, never by the body.
+        "priority", "service_tier", "user", "metadata", "store", "safety_identifier",
+        # Doors into the engine: other tenants' cache, slots and requests, other hosts, files, code, other keys.
+        "cache_salt", "id_slot", "slot_id", "request_id", "rid", "data_parallel_rank", "kv_transfer_params",
+        "bootstrap_host", "bootstrap_port", "bootstrap_room", "lora_path", "prompt_embeds", "chat_template",
+        "api_base", "base_url", "api_key", "extra_headers", "callback_url", "webhook_url",
+        # Engines' own names for fields that are read here under OpenAI's.
+        "n_predict", "n_cmpl",
+    }
+)  # fmt: skip
+
+PROMPT_FIELD: Final[dict[Endpoint, str]] = {"chat": "messages", "completions": "prompt", "embeddings": "input"}
+_INCLUDE_USAGE: Final = Raw(b'{"include_usage":true}')
+_TRUE: Final = Raw(b"true")
+_AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_text = msgspec.json.Decoder(str).decode
+_text_or_null = msgspec.json.Decoder(str | None).decode
+_flag = msgspec.json.Decoder(bool | None).decode
+_whole = msgspec.json.Decoder(int | None).decode
+_strings = msgspec.json.Decoder(list[str]).decode
+_tokens = msgspec.json.Decoder(list[int]).decode
+_token_lists = msgspec.json.Decoder(list[list[int]]).decode
+_encode = msgspec.json.Encoder().encode
+
+_T = TypeVar("_T")
+
+
+class Ask(msgspec.Struct, gc=False):
+    """What a body asks for. `fields` are its top-level fields but for the stripped ones, as they came.
+
+    `tokens_in` is an estimate of all its prompts together. `include_usage` is whether the client wants to see the
+    usage chunk of its stream; the engine is always asked for one.
+    """
+
+    endpoint: Endpoint
+    model: str
+    fields: dict[str, Raw]
+    stream: bool
+    include_usage: bool
+    service_tier: str | None
+    sequences: int
+    tokens_in: int
+    tokens_out_max: int | None
+
+    def body(self, served_model: str) -> bytes:
+        """The body for an engine that knows the model as `served_model`."""
+        if served_model != self.model:
+            self.fields["model"] = Raw(_encode(served_model))
+            self.model = served_model
+        return _encode(self.fields)
+
+
+def read(endpoint: Endpoint, body: bytes) -> Ask:
+    """What `body` asks of `endpoint`. Raises ApiError (400), naming the parameter or the position."""
+    fields = _object(body)
+    service_tier = _optional(fields, "service_tier", _text_or_null, "a tier's name")
+    if not STRIPPED.isdisjoint(fields):
+        for name in STRIPPED & fields.keys():
+            del fields[name]
+    model = _optional(fields, "model", _text, "a string")
+    if model is None:
+        raise ApiError(400, "missing_parameter", "`model` is missing; it must be a string.", param="model")
+    sequences, tokens_in = _prompts(endpoint, fields)
+    if endpoint == "embeddings":
+        return Ask(endpoint, model, fields, False, False, service_tier, sequences, tokens_in, None)
+    if "n" in fields or "best_of" in fields:
+        n = _positive(fields, "n", SEQUENCES_MAX) or 1
+        sequences *= max(n, _positive(fields, "best_of", SEQUENCES_MAX) or 1)
+    tokens_out_max = _positive(fields, "max_tokens", TOKENS_MAX)
+    if "max_completion_tokens" in fields:
+        tokens_out_max = max(tokens_out_max or 0, _positive(fields, "max_completion_tokens", TOKENS_MAX) or 0) or None
+    stream = bool(_optional(fields, "stream", _flag, "true or false"))
+    include_usage = stream and _force_usage(fields)
+    return Ask(endpoint, model, fields, stream, include_usage, service_tier, sequences, tokens_in, tokens_out_max)
+
+
+def _object(body: bytes) -> dict[str, Raw]:
+    """The top-level fields; what is wrong with the JSON is told with its line, column and byte."""
+    try:
+        if not body.isascii():
+            body.decode()
+        return _fields(body)
+    except UnicodeDecodeError as error:
+        raise _malformed(body, "it is not UTF-8", error.start) from None
+    except RecursionError:
+        raise ApiError(400, "too_deep", "The JSON of the body is nested too deeply; 100 levels always pass.") from None
+    except msgspec.ValidationError:
+        raise ApiError(400, "not_an_object", "The body must be a JSON object, in braces.") from None
+    except msgspec.DecodeError as error:
+        if not body.strip():
+            raise ApiError(400, "empty_body", "The body is empty; a JSON object is needed.") from None
+        reason = str(error)
+        found = _AT_BYTE.search(reason)
+        if found is None:
+            raise _malformed(body, "it ends too early", len(body)) from None
+        reason = reason[: found.start()].removeprefix("JSON is malformed: ")
+        raise _malformed(body, reason, int(found[1])) from None
+
+
+def _malformed(body: bytes, reason: str, at: int) -> ApiError:
+    line = body.count(b"\n", 0, at) + 1
+    column = at - body.rfind(b"\n", 0, at)
+    return ApiError(
+        400,
+        "malformed_json",
+        f"The JSON of the body is malformed at line {line}, column {column} (byte {at}): {reason}.",
+    )
+
+
+def _prompts(endpoint: Endpoint, fields: dict[str, Raw]) -> tuple[int, int]:
+    """How many sequences the prompts make, and about how many tokens they are together."""
+    name = PROMPT_FIELD[endpoint]
+    raw = fields.get(name)
+    if raw is None:
+        wanted = "a list of messages" if endpoint == "chat" else "a string, a list of strings, or token numbers"
+        raise ApiError(400, "missing_parameter", f"`{name}` is missing; it must be {wanted}.", param=name)
+    text = bytes(raw)
+    if endpoint == "chat":
+        if text[:1] != b"[":
+            raise _wrong(name, "a list of messages", raw)
+        return 1, -(-len(text) // BYTES_PER_TOKEN)
+    if text[:1] == b'"':
+        return 1, -(-len(text) // BYTES_PER_TOKEN)
+    return _prompt_list(name, raw, text)
+
+
+def _prompt_list(name: str, raw: Raw, text: bytes) -> tuple[int, int]:
+    wanted = "a string, a list of strings, a list of token numbers, or a list of such lists"
+    if text[:1] != b"[":
+        raise _wrong(name, wanted, raw)
+    try:
+        match text[1:].lstrip()[:1]:
+            case b"]":
+                raise ApiError(400, "invalid_parameter", f"`{name}` must not be an empty list.", param=name)
+            case b'"':
+                return len(_strings(raw)), -(-len(text) // BYTES_PER_TOKEN)
+            case b"[":
+                lists = _token_lists(raw)
+                return len(lists), sum(map(len, lists))
+            case _:
+                return 1, len(_tokens(raw))
+    except msgspec.DecodeError:
+        raise _wrong(name, wanted, raw) from None
+
+
+def _force_usage(fields: dict[str, Raw]) -> bool:
+    """Have the engine report its usage in the stream; whether the client asked for that itself."""
+    raw = fields.get("stream_options")
+    if raw is None or bytes(raw) == b"null":
+        fields["stream_options"] = _INCLUDE_USAGE
+        return False
+    try:
+        options = _fields(raw)
+    except msgspec.DecodeError:
+        raise _wrong("stream_options", "an object", raw) from None
+    asked = bool(_optional(options, "include_usage", _flag, "true or false"))
+    options["include_usage"] = _TRUE
+    fields["stream_options"] = Raw(_encode(options))
+    return asked
+
+
+def _optional(fields: dict[str, Raw], name: str, decode: Callable[[Raw], _T], wanted: str) -> _T | None:
+    """A field that may be absent; `decode` lets null pass where the API does."""
+    raw = fields.get(name)
+    if raw is None:
+        return None
+    try:
+        return decode(raw)
+    except msgspec.DecodeError:
+        raise _wrong(name, wanted, raw) from None
+
+
+def _positive(fields: dict[str, Raw], name: str, limit: int) -> int | None:
+    """A whole number from 1 to `limit`; None where it is absent or null."""
+    if name not in fields:
+        return None
+    wanted = f"a whole number from 1 to {limit}"
+    value = _optional(fields, name, _whole, wanted)
+    if value is not None and not 1 <= value <= limit:
+        raise _wrong(name, wanted, fields[name])
+    return value
+
+
+def _wrong(name: str, wanted: str, raw: Raw) -> ApiError:
+    value = shown(bytes(raw).decode(errors="replace"))
+    return ApiError(400, "invalid_parameter", f"`{name}` must be {wanted}, not {value}.", param=name)

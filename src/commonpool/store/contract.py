@@ -1,0 +1,164 @@
+"""What a store is: usage records, keys and applied configurations, behind one protocol that every store passes.
+
+Calls block: an event loop makes them in a thread. Any thread may call any of them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from commonpool.core.model import UsageRecord
+
+Scope = Literal["data", "admin"]
+Filters = Mapping[str, Sequence[str]]
+NO_FILTERS: Filters = {}
+
+TIMES = ("hour", "day")
+FILTERABLE = ("tenant", "app", "cost_center", "model", "version", "tier", "endpoint", "outcome", "pool")
+DIMENSIONS = FILTERABLE + TIMES
+
+
+class StoreError(Exception):
+    """The store cannot do what was asked: what failed, where, and what to do."""
+
+
+class RecordRefusedError(StoreError):
+    """A record that the store can never take, such as one with a number over 64 bits. None of its batch is kept."""
+
+
+class QueryError(StoreError):
+    """A question that the store does not understand: names the value and those that are allowed."""
+
+
+class KeyNotFoundError(StoreError):
+    """There is no key with this id."""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A key as it is kept: a salted digest of its text, whom it stands for, and when it ends (ns since the epoch).
+
+    `tier` is the default for requests that name none; `models` are those it may use, None for all of the tenant's.
+    A `data` key serves the gateway, an `admin` key the admin API.
+    """
+
+    key_id: str
+    salt: bytes
+    digest: bytes
+    scope: Scope
+    tenant: str
+    app: str
+    created_ns: int
+    tier: str | None = None
+    models: tuple[str, ...] | None = None
+    expires_ns: int | None = None
+    revoked_ns: int | None = None
+    note: str = ""
+
+
+class ConfigRevision(msgspec.Struct, frozen=True):
+    """A configuration that was applied: `sources` is its files' text by name."""
+
+    revision: int
+    applied_ns: int
+    sources: dict[str, str]
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    """One line of a usage table; `keys` are the values of the table's `by`, in order.
+
+    A request counts once, at its last attempt; everything else is of all attempts. `tokens_cached` is a part of
+    `tokens_in`. `borrowed_milli_gpu_ns` is a part of `milli_gpu_ns`, what came from the pool's unowned part included.
+    `lent_milli_gpu_ns` is what others used of this line's tenant, None where a line is not one lender's. Waits are of
+    the `dispatched` attempts, None where there are none; p50 and p99 are waits that occurred (nearest rank).
+    """
+
+    keys: tuple[str, ...]
+    requests: int
+    attempts: int
+    dispatched: int
+    tokens_in: int
+    tokens_cached: int
+    tokens_out: int
+    milli_gpu_ns: int
+    borrowed_milli_gpu_ns: int
+    lent_milli_gpu_ns: int | None
+    wait_ns_mean: int | None
+    wait_ns_p50: int | None
+    wait_ns_p99: int | None
+    wait_ns_max: int | None
+    cost_micro: int
+
+
+class UsageTable(msgspec.Struct, frozen=True):
+    """Usage of requests that arrived in [since_ns, until_ns), rows sorted by their keys; they add up to `total`.
+
+    Hours and days are UTC: `2026-01-31T07:00Z`, `2026-01-31`.
+    """
+
+    by: tuple[str, ...]
+    since_ns: int
+    until_ns: int
+    rows: tuple[UsageRow, ...]
+    total: UsageRow
+
+
+class LoanRow(msgspec.Struct, frozen=True):
+    """What one borrower had of one lender ("" for the pool's unowned part), and for how long at a time."""
+
+    lender: str
+    borrower: str
+    loans: int
+    milli_gpu_ns: int
+    length_ns_mean: int
+    length_ns_max: int
+
+
+class UsageSink(Protocol):
+    """The writer's side of a store."""
+
+    def add_usage(self, records: Iterable[UsageRecord]) -> None:
+        """Keeps the records, all or none; one whose (request_id, attempt) is there already is ignored.
+
+        RecordRefusedError where one can never be kept, StoreError where none can be kept now.
+        """
+
+    def sync(self) -> None:
+        """Returns when what was added survives a power cut."""
+
+
+class Store(UsageSink, Protocol):
+    """A whole store."""
+
+    def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters = NO_FILTERS) -> UsageTable:
+        """Usage grouped by some of DIMENSIONS. `filters` keeps what has one of the values of each of FILTERABLE named.
+
+        No value given for a dimension keeps nothing. QueryError for other names.
+        """
+
+    def loans(self, since_ns: int, until_ns: int) -> tuple[LoanRow, ...]:
+        """Who borrowed from whom, for the requests that arrived in [since_ns, until_ns), sorted by lender, borrower."""
+
+    def record(self, request_id: str) -> tuple[UsageRecord, ...]:
+        """All attempts at a request, in order; empty where it is unknown."""
+
+    def add_key(self, key: Key) -> None:
+        """Keeps a new key. StoreError where its id is taken."""
+
+    def list_keys(self) -> tuple[Key, ...]:
+        """All keys, ended ones too, oldest first."""
+
+    def revoke_key(self, key_id: str, at_ns: int) -> Key:
+        """Ends a key at once and returns it; the time of the first revocation stays. KeyNotFoundError."""
+
+    def rotate_key(self, key_id: str, successor: Key, until_ns: int) -> Key:
+        """Keeps `successor` and returns the old key, which now ends at `until_ns` at the latest. KeyNotFoundError."""
+
+    def add_config(self, config: ConfigRevision) -> None:
+        """Keeps an applied configuration. StoreError where its revision is taken."""
+
+    def configs(self, limit: int = 100) -> tuple[ConfigRevision, ...]:
+        """The applied configurations, newest first."""
+
+    def close(self) -> None:
+        """Gives back all that the store holds. A second call does nothing."""

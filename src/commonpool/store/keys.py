@@ -1,0 +1,90 @@
+"""Making keys: the text is shown once, the store keeps a salted digest of it.
+
+A generated secret of 131 bits needs no slow hash: there is nothing to guess, and it is checked on every request.
+"""
+
+import hashlib
+import secrets
+
+import msgspec
+
+from commonpool.core.keys import ALPHABET, ID_LENGTH, SECRET_LENGTH, key_text
+from commonpool.store.contract import Key, KeyNotFoundError, Scope, Store
+
+SALT_BYTES = 16
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """A key that was just made. `text` is the key itself: show it once and forget it."""
+
+    text: str
+    key: Key
+
+    def __repr__(self) -> str:
+        """Without the text, so that no log or traceback has it."""
+        return f"NewKey(key_id={self.key.key_id!r})"
+
+
+def digest(salt: bytes, text: bytes) -> bytes:
+    """What the store keeps of a key's text."""
+    return hashlib.sha256(salt + text).digest()
+
+
+def mint(
+    *,
+    tenant: str,
+    app: str,
+    now_ns: int,
+    scope: Scope = "data",
+    tier: str | None = None,
+    models: tuple[str, ...] | None = None,
+    expires_ns: int | None = None,
+    note: str = "",
+) -> NewKey:
+    """A new key, which no store knows yet."""
+    key_id = _random(ID_LENGTH)
+    text = key_text(key_id, _random(SECRET_LENGTH))
+    salt = secrets.token_bytes(SALT_BYTES)
+    return NewKey(
+        text,
+        Key(
+            key_id=key_id,
+            salt=salt,
+            digest=digest(salt, text.encode()),
+            scope=scope,
+            tenant=tenant,
+            app=app,
+            created_ns=now_ns,
+            tier=tier,
+            models=models,
+            expires_ns=expires_ns,
+            note=note,
+        ),
+    )
+
+
+def rotate(store: Store, key_id: str, *, now_ns: int, overlap_ns: int) -> tuple[NewKey, Key]:
+    """A successor of a key with the same rights, and the old key, which ends `overlap_ns` from now or as it would have.
+
+    The successor lives as long as the old one was made for. KeyNotFoundError for an unknown or revoked key.
+    """
+    old = next((key for key in store.list_keys() if key.key_id == key_id and key.revoked_ns is None), None)
+    if old is None:
+        raise KeyNotFoundError(
+            f"There is no live key with the id {key_id!r}; `commonpool keys list` shows those there are."
+        )
+    new = mint(
+        tenant=old.tenant,
+        app=old.app,
+        now_ns=now_ns,
+        scope=old.scope,
+        tier=old.tier,
+        models=old.models,
+        expires_ns=None if old.expires_ns is None else now_ns + old.expires_ns - old.created_ns,
+        note=old.note,
+    )
+    return new, store.rotate_key(key_id, new.key, now_ns + overlap_ns)
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(ALPHABET) for _ in range(length))

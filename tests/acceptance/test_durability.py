@@ -1,0 +1,124 @@
+"""`kill -9` under load: no request that a client saw finish is lost, and none counts twice."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.acceptance.product import Product, free_port, running
+
+ENGINE = Path(__file__).parents[2] / "benchmarks" / "mock_engine.py"
+CONFIG = """
+pools: {{main: {{gpus: 4_gpu}}}}
+models:
+  mock:
+    version: "1"
+    gpu: 4_gpu
+    slots: 8
+    context: 4096
+    engine: {{kind: attached, adapter: openai, urls: ["http://127.0.0.1:{port}"]}}
+prices: {{currency: EUR, gpu_hour: {{main: 1}}}}
+tenants:
+  support: {{tenant: {{guaranteed: 2_gpu}}}}
+  research: {{tenant: {{guaranteed: 2_gpu}}}}
+"""
+
+
+@contextmanager
+def engine() -> Iterator[int]:
+    port = free_port()
+    with subprocess.Popen([sys.executable, str(ENGINE), "--port", str(port)]) as process:
+        try:
+            yield port
+        finally:
+            process.kill()
+
+
+def load(product: Product, tenant: str, finished: set[str], stop: threading.Event) -> None:
+    """Asks until the product dies, streamed and not in turn; keeps the ids of answers that were complete."""
+    stream = False
+    while not stop.is_set():
+        stream = not stream
+        body = {"model": "mock", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
+        request = urllib.request.Request(
+            product.gateway + "/v1/chat/completions",
+            data=json.dumps(body).encode(),
+            headers={"authorization": f"Bearer {product.keys[tenant]}", "content-type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                data = answer.read()
+                if not stream or data.rstrip().endswith(b"data: [DONE]"):
+                    finished.add(answer.headers["x-request-id"])
+        except (OSError, urllib.error.HTTPError):
+            continue
+
+
+def test_nothing_finished_is_lost_and_nothing_counts_twice(tmp_path: Path) -> None:
+    finished: set[str] = set()
+    with engine() as port, running(tmp_path, CONFIG.format(port=port)) as product:
+        for _ in range(3):
+            before = len(finished)
+            stop = threading.Event()
+            threads = [
+                threading.Thread(target=load, args=(product, tenant, finished, stop))
+                for tenant in ("support", "research") * 3
+            ]
+            for thread in threads:
+                thread.start()
+            while len(finished) < before + 300:
+                pass
+            product.interrupt(signal.SIGKILL)
+            product.wait()
+            stop.set()
+            for thread in threads:
+                thread.join()
+            product.start()
+        records = product.records()
+        total = product.cli("usage", "--by", "tenant", "--since", "1h")["total"]
+    kept = [(r["request_id"], r["attempt"]) for r in records]
+    assert len(kept) == len(set(kept))
+    assert finished <= {r["request_id"] for r in records if r["outcome"] == "completed"}
+    assert total["requests"] == len({r["request_id"] for r in records})
+
+
+def test_apply_changes_a_running_product_without_dropping_a_request(tmp_path: Path) -> None:
+    with engine() as port, running(tmp_path, CONFIG.format(port=port)) as product:
+        failures: list[int] = []
+        done: set[str] = set()
+        stop = threading.Event()
+
+        def keep_asking(tenant: str) -> None:
+            while not stop.is_set():
+                body = {"model": "mock", "messages": [{"role": "user", "content": "hi"}]}
+                try:
+                    product.post("/v1/chat/completions", body, tenant)
+                    done.add(tenant)
+                except urllib.error.HTTPError as error:
+                    failures.append(error.code)
+
+        threads = [threading.Thread(target=keep_asking, args=(t,)) for t in ("support", "research") * 2]
+        for thread in threads:
+            thread.start()
+        text = product.config.read_text()
+        for guaranteed in ("1_gpu", "3_gpu", "2_gpu"):
+            product.config.write_text(text.replace("support: {tenant: {guaranteed: 2_gpu", f"support: {{tenant: {{guaranteed: {guaranteed}"))
+            if guaranteed != "2_gpu":
+                assert product.cli("diff", str(product.config), code=1)["changes"]
+            product.cli("apply", str(product.config))
+        broken = text.replace("guaranteed: 2_gpu", "guaranteed: 2_gpus")
+        product.config.write_text(broken)
+        revision = product.get("/admin/v1/status")["revision"]
+        product.cli("apply", str(product.config), code=3)
+        assert product.get("/admin/v1/status")["revision"] == revision == 4
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert done == {"support", "research"}

@@ -1,0 +1,163 @@
+"""A running product to test the admin API with: the store in memory, everything else as it is told."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from commonpool.api import wire
+from commonpool.api.operations import ConflictError
+from commonpool.config import Config, Sources, parse_sources
+from commonpool.core.model import UsageRecord
+from commonpool.store.contract import Filters, Key, LoanRow, UsageTable
+from commonpool.store.keys import NewKey, mint, rotate
+from commonpool.store.memory import MemoryStore
+
+NOW = 1_800_000_000 * 10**9
+ADMIN = b"Bearer cp_admin"
+
+CONFIG = """
+pools:
+  main: {gpus: 4_gpu}
+models:
+  echo:
+    version: v1
+    gpu: 2_gpu
+    slots: 4
+    context: 2048
+    engine: {kind: attached, urls: ["http://127.0.0.1:9001", "http://127.0.0.1:9002"]}
+prices:
+  currency: EUR
+  gpu_hour: {main: 2.50}
+tenants:
+  support:
+    tenant: {guaranteed: 2_gpu, elastic_cap: 4_gpu}
+    queue: {priority: {interactive: 9, batch: 3}}
+    apps: {helpdesk: {cost_center: CC-1}}
+  research:
+    tenant: {guaranteed: 1_gpu, elastic_cap: 4_gpu}
+    apps: {papers: {}, slides: {}}
+"""
+
+TENANT = wire.TenantStatus(
+    name="support",
+    pool="main",
+    guaranteed_milli_gpu=2000,
+    elastic_cap_milli_gpu=4000,
+    in_use_milli_gpu=500,
+    lent_milli_gpu=1500,
+    borrowed_milli_gpu=0,
+    due_milli_gpu=0,
+    waiting=3,
+    running=1,
+    wait_ns_p50=420_000_000,
+    wait_ns_p99=None,
+)
+REPLICA = wire.ReplicaStatus(
+    id="echo-0.1",
+    model="echo",
+    state="ready",
+    since_ns=NOW - 90 * 10**9,
+    restarts=0,
+    running=1,
+    slots=4,
+    milli_gpu=2000,
+)
+LOAN = wire.LoanStatus("support", "research", 1500, 6, NOW - 12 * 10**9, due=False)
+
+
+def sources(text: str = CONFIG) -> Sources:
+    """A configuration of one file."""
+    return Sources("commonpool.yaml", {"commonpool.yaml": text})
+
+
+class FakeOperations:
+    """`Operations`, with what it answers as attributes and what it was asked in `applied`."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.tenants: tuple[wire.TenantStatus, ...] = (TENANT,)
+        self.replica_states: list[tuple[wire.ReplicaStatus, ...]] = [(REPLICA,)]
+        self.loans_now: tuple[wire.LoanStatus, ...] = (LOAN,)
+        self.warnings: tuple[str, ...] = ()
+        self.missing = ""
+        self.broken: Exception | None = None
+        self.applied: list[int] = []
+        self._sources = sources()
+        self._config = parse_sources(self._sources)
+
+    def now_ns(self) -> int:
+        return NOW
+
+    def admin(self, authorization: bytes) -> bool:
+        return authorization == ADMIN
+
+    def status(self) -> wire.Status:
+        if self.broken is not None:
+            raise self.broken
+        return wire.Status(
+            version="1",
+            revision=self._config.policy.revision,
+            started_ns=NOW - 3600 * 10**9,
+            now_ns=NOW,
+            ready=not self.missing,
+            pools=(wire.PoolStatus("main", "elastic", 4000, 2000, 1000),),
+            tenants=self.tenants,
+            replicas=self.replica_states[0],
+            loans=self.loans_now,
+            warnings=self.warnings,
+        )
+
+    def replicas(self) -> tuple[wire.ReplicaStatus, ...]:
+        """The next of the states; the last one stays."""
+        return self.replica_states.pop(0) if len(self.replica_states) > 1 else self.replica_states[0]
+
+    def ready(self) -> tuple[bool, str]:
+        return not self.missing, self.missing or "ready"
+
+    def metrics(self) -> bytes:
+        return b"commonpool_requests_total 7\n"
+
+    def config(self) -> Config:
+        return self._config
+
+    def sources(self) -> Sources:
+        return self._sources
+
+    async def apply(self, sources: Sources, config: Config, revision: int) -> None:
+        if revision != self._config.policy.revision:
+            raise ConflictError(f"revision {revision} is not in force")
+        policy = msgspec.structs.replace(config.policy, revision=revision + 1)
+        self._sources, self._config = sources, msgspec.structs.replace(config, policy=policy)
+        self.applied.append(revision)
+
+    async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
+        return self.store.usage(by, since_ns, until_ns, filters)
+
+    async def loans(self, since_ns: int, until_ns: int) -> Sequence[LoanRow]:
+        return self.store.loans(since_ns, until_ns)
+
+    async def record(self, request_id: str) -> Sequence[UsageRecord]:
+        return self.store.record(request_id)
+
+    async def keys(self) -> Sequence[Key]:
+        return self.store.list_keys()
+
+    async def create_key(self, new: wire.NewKey) -> NewKey:
+        made = mint(
+            tenant=new.tenant,
+            app=new.app,
+            now_ns=NOW,
+            scope=new.scope,
+            tier=new.tier,
+            models=new.models,
+            expires_ns=new.expires_ns,
+            note=new.note,
+        )
+        self.store.add_key(made.key)
+        return made
+
+    async def revoke_key(self, key_id: str) -> Key:
+        return self.store.revoke_key(key_id, NOW)
+
+    async def rotate_key(self, key_id: str, overlap_ns: int) -> NewKey:
+        return rotate(self.store, key_id, now_ns=NOW, overlap_ns=overlap_ns)[0]

@@ -1,0 +1,81 @@
+"""Given a caller, when it calls, then it may or it may not; the rules one by one."""
+
+import pytest
+
+from commonpool.api.access import ForbiddenError, KeyNeededError, check, hostname, is_loopback
+from tests.api.fakes import ADMIN
+
+LOCAL = {"host": "127.0.0.1:8081"}
+
+
+def may(method: str = "GET", peer: str | None = "127.0.0.1", **headers: str) -> None:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    check(method, peer, LOCAL | given, lambda authorization: authorization == ADMIN)
+
+
+def test_local_caller_needs_no_key() -> None:
+    may()
+    may(peer="::1", host="[::1]:8081")
+    may(peer="::ffff:127.0.0.1", host="localhost")
+    may("POST", origin="http://127.0.0.1:8081")
+
+
+def test_admin_key_is_enough_from_anywhere() -> None:
+    may("POST", peer="192.0.2.7", host="pool.example", origin="https://elsewhere.example", authorization=ADMIN.decode())
+
+
+def test_bad_key_is_refused_even_from_here() -> None:
+    with pytest.raises(KeyNeededError, match="the admin key is not valid"):
+        may(authorization="Bearer cp_data")
+
+
+@pytest.mark.parametrize("peer", ["192.0.2.7", "10.0.0.1", "::ffff:192.0.2.7", None, "testclient"])
+def test_another_machine_needs_a_key(peer: str | None) -> None:
+    with pytest.raises(KeyNeededError, match="from another machine"):
+        may(peer=peer)
+
+
+@pytest.mark.parametrize("name", ["forwarded", "x_forwarded_for", "x_forwarded_host", "x_real_ip", "via"])
+def test_what_a_proxy_passed_on_is_not_local(name: str) -> None:
+    with pytest.raises(KeyNeededError, match="from another machine"):
+        may(**{name: "127.0.0.1"})
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["rebound.example", "rebound.example:8081", "127.0.0.1.rebound.example", "localhost.rebound.example", "", "["],
+)
+def test_foreign_host_is_rebinding(host: str) -> None:
+    with pytest.raises(ForbiddenError, match="is not a loopback name"):
+        may(host=host)
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8081"])
+def test_page_of_another_origin_changes_nothing(origin: str) -> None:
+    may("GET", origin=origin)
+    with pytest.raises(ForbiddenError, match="may not change anything"):
+        may("POST", origin=origin)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("127.0.0.1:80", "127.0.0.1"), ("[::1]:80", "::1"), ("LocalHost", "localhost"), ("[", None), ("", None)],
+)
+def test_hostname(host: str, name: str | None) -> None:
+    assert hostname(host) == name
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.8.9.10", True),
+        ("LOCALHOST", True),
+        ("::ffff:127.0.0.1", True),
+        ("127.1", False),
+        ("2130706433", False),
+        ("0.0.0.0", False),
+        (None, False),
+    ],
+)
+def test_loopback_by_form(host: str | None, loopback: bool) -> None:
+    assert is_loopback(host) is loopback

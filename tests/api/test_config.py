@@ -1,0 +1,76 @@
+"""Given a configuration in force, when another is compared or applied, then all of it changes or nothing."""
+
+from typing import Any
+
+import msgspec
+from starlette.testclient import TestClient
+
+from commonpool.api import wire
+from commonpool.config import Change, Kind
+from tests.api.fakes import CONFIG, FakeOperations, sources
+
+MORE = CONFIG.replace("guaranteed: 1_gpu", "guaranteed: 2_gpu")
+
+
+def post(local: TestClient, verb: str, text: str, revision: int | None = None) -> Any:
+    body = msgspec.json.encode(wire.Configuration(sources(text), revision))
+    return local.post(f"/admin/v1/config/{verb}", content=body, headers={"content-type": "application/json"})
+
+
+def test_show_is_what_can_be_applied_again(local: TestClient) -> None:
+    shown = msgspec.json.decode(local.get("/admin/v1/config").content, type=wire.Configuration)
+    assert shown == wire.Configuration(sources(), 1)
+
+
+def test_diff_changes_nothing(local: TestClient, product: FakeOperations) -> None:
+    changes = msgspec.json.decode(post(local, "diff", MORE).content, type=wire.Changes)
+    assert changes.revision == 1
+    keys = [change.key for change in changes.changes]
+    assert "tenants.research.tenant.guaranteed" in keys
+    assert product.applied == []
+
+
+def test_apply(local: TestClient, product: FakeOperations) -> None:
+    changes = msgspec.json.decode(post(local, "apply", MORE, revision=1).content, type=wire.Changes)
+    assert changes.revision == 2
+    assert Change("tenants.research.tenant.guaranteed", "1 gpu", "2 gpu", Kind.AT_ONCE, "at once") in changes.changes
+    assert product.applied == [1]
+    assert product.config().policy.tenants["research"].guaranteed == 2000
+
+
+def test_applying_the_same_makes_no_revision(local: TestClient, product: FakeOperations) -> None:
+    changes = msgspec.json.decode(post(local, "apply", CONFIG).content, type=wire.Changes)
+    assert (changes.revision, changes.changes) == (1, ())
+    assert product.applied == []
+
+
+def test_invalid_configuration_comes_back_with_every_problem(local: TestClient, product: FakeOperations) -> None:
+    answer = post(local, "apply", CONFIG.replace("4_gpu}", "4_gpus_}").replace("currency", "curency"))
+    error = msgspec.json.decode(answer.content, type=wire.Failure).error
+    assert (answer.status_code, error.code) == (422, "invalid_config")
+    assert len(error.problems) >= 2
+    assert {problem.file for problem in error.problems} == {"commonpool.yaml"}
+    assert all(problem.line for problem in error.problems)
+    assert product.applied == []
+
+
+def test_change_made_from_an_old_revision_is_refused(local: TestClient, product: FakeOperations) -> None:
+    assert post(local, "apply", MORE, revision=1).status_code == 200
+    answer = post(local, "apply", CONFIG, revision=1)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
+    assert product.applied == [1]
+
+
+def test_folder_that_files_come_from_does_not_matter(local: TestClient) -> None:
+    elsewhere = msgspec.structs.replace(sources(), folder="/elsewhere")
+    body = msgspec.json.encode(wire.Configuration(elsewhere))
+    answer = local.post("/admin/v1/config/diff", content=body, headers={"content-type": "application/json"})
+    assert answer.json()["changes"] == []
+
+
+def test_what_needs_a_restart_is_refused_as_a_whole(local: TestClient, product: FakeOperations) -> None:
+    answer = post(local, "apply", MORE + "listen: {gateway: 127.0.0.1:9999}\n")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "needs_restart")
+    assert "listen.gateway" in answer.json()["error"]["message"]
+    assert product.applied == []
+    assert post(local, "diff", MORE + "listen: {gateway: 127.0.0.1:9999}\n").status_code == 200

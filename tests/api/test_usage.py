@@ -1,0 +1,105 @@
+"""Given records, when usage is asked for, then it is grouped, filtered, exact, and adds up."""
+
+from decimal import Decimal
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from commonpool.api import usage, wire
+from commonpool.store.contract import DIMENSIONS, FILTERABLE
+from tests.api.fakes import NOW, FakeOperations
+from tests.store.records import DAY, T0, loan, usage_record
+
+
+@pytest.fixture
+def product(product: FakeOperations) -> FakeOperations:
+    product.store.add_usage(
+        [
+            usage_record("r1", tenant="a", model="m", loans=(loan("b"),)),
+            usage_record("r2", tenant="a", model="n", arrived_ns=T0 + DAY),
+            usage_record("r3", tenant="b", model="m", milli_gpu_ns=7000),
+            usage_record("r4", tenant="b", model="m", attempt=1),
+            usage_record("r4", tenant="b", model="m", attempt=2),
+        ]
+    )
+    return product
+
+
+def ask(local: TestClient, **query: str | list[str]) -> wire.UsageTable:
+    answer = local.get("/admin/v1/usage", params=query)
+    assert answer.status_code == 200, answer.text
+    return msgspec.json.decode(answer.content, type=wire.UsageTable)
+
+
+def test_rows_add_up_to_the_total(local: TestClient) -> None:
+    table = ask(local, by="tenant,model")
+    assert [row.group for row in table.rows] == [("a", "m"), ("a", "n"), ("b", "m")]
+    assert table.total.requests == sum(row.requests for row in table.rows) == 4
+    assert table.total.attempts == 5
+    assert table.total.gpu_seconds == sum(row.gpu_seconds for row in table.rows) == Decimal("27000E-12")
+    assert table.total.cost_micro == sum(row.cost_micro for row in table.rows)
+    assert table.total.group == ()
+    assert (table.currency, table.since_ns, table.until_ns) == ("EUR", 0, NOW)
+
+
+def test_lent_is_said_of_tenants_only(local: TestClient) -> None:
+    by_tenant = {row.group[0]: row for row in ask(local).rows}
+    assert by_tenant["b"].lent_gpu_seconds == by_tenant["a"].borrowed_gpu_seconds == Decimal("5000E-12")
+    assert ask(local, by="app").rows[0].lent_gpu_seconds is None
+
+
+def test_period_excludes_its_end(local: TestClient) -> None:
+    assert ask(local, since_ns=str(T0), until_ns=str(T0 + DAY), by="model").total.requests == 3
+    assert ask(local, since_ns=str(T0 + DAY)).total.requests == 1
+
+
+def test_filters_keep_any_of_their_values(local: TestClient) -> None:
+    assert ask(local, tenant="a", model="m").total.requests == 1
+    assert ask(local, tenant=["a", "b"]).total.requests == 4
+    assert ask(local, tenant="nobody").total.requests == 0
+
+
+def test_every_dimension_of_the_store_can_be_asked_for(local: TestClient) -> None:
+    for name in DIMENSIONS:
+        assert ask(local, by=name).by == (name,)
+    fields = {field.name for field in msgspec.structs.fields(usage.UsageQuery)}
+    assert fields == {*FILTERABLE, "by", "since_ns", "until_ns"}
+
+
+def test_unknown_group_names_the_known(local: TestClient) -> None:
+    answer = local.get("/admin/v1/usage?by=tenant,colour")
+    assert answer.status_code == 400
+    assert "'colour'" in answer.json()["error"]["message"]
+    assert "cost_center" in answer.json()["error"]["message"]
+
+
+def test_period_that_ends_before_it_begins(local: TestClient) -> None:
+    answer = local.get("/admin/v1/usage?since_ns=2&until_ns=1")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "until_ns")
+
+
+def test_gpu_time_past_64_bits_is_exact(local: TestClient, product: FakeOperations) -> None:
+    huge = 2**62
+    product.store.add_usage([usage_record(f"h{n}", tenant="huge", milli_gpu_ns=huge) for n in range(9)])
+    (row,) = ask(local, tenant="huge").rows
+    assert row.gpu_seconds == Decimal(9 * huge).scaleb(-12)
+
+
+def test_loans(local: TestClient) -> None:
+    answer = local.get("/admin/v1/loans")
+    table = msgspec.json.decode(answer.content, type=wire.LoanTable)
+    assert table.loans == (wire.LoanSum("b", "a", 1, Decimal("5000E-12"), 20, 20),)
+
+
+def test_record_has_every_attempt_by_name(local: TestClient) -> None:
+    attempts = local.get("/admin/v1/requests/r4").json()
+    assert [attempt["attempt"] for attempt in attempts] == [1, 2]
+    assert attempts[0]["request_id"] == "r4"
+    assert local.get("/admin/v1/requests/r1").json()[0]["loans"][0]["lender"] == "b"
+
+
+def test_unknown_record(local: TestClient) -> None:
+    answer = local.get("/admin/v1/requests/r9")
+    assert answer.status_code == 404
+    assert "'r9'" in answer.json()["error"]["message"]

@@ -1,0 +1,36 @@
+"""A control plane over a fake product on a real loopback socket, in a thread, for commands to talk to."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from commonpool.api import routes
+from commonpool.api.server import Server
+from tests.api.fakes import FakeOperations
+
+
+@contextlib.contextmanager
+def serving(product: FakeOperations) -> Iterator[str]:
+    """Its URL, while it serves."""
+    url: list[str] = []
+    started, stop = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        server = Server(routes.application(product))
+        await server.start("127.0.0.1", 0)
+        url.append(f"http://127.0.0.1:{server.port}")
+        started.set()
+        await stop.wait()
+        await server.stop()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(30)
+        yield url[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+        loop.close()

@@ -1,0 +1,167 @@
+"""Given files, when they are checked, compared and applied, then all that is wrong is said and nothing is half done."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from commonpool.api import wire
+from commonpool.cli import run
+from commonpool.cli.exits import ExitCode
+from tests.api.fakes import CONFIG, REPLICA, FakeOperations
+from tests.cli.serving import serving
+
+TENANT_FILE = """
+tenant:
+  guaranteed: 1_gpu
+  elastic_cap: 3_gpu
+queue:
+  max_wait: 60s
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(tmp_path / "commonpool.yaml", CONFIG)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_check_says_what_it_comes_to(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", str(file)]) == ExitCode.OK
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == f"{file} is valid: 2 tenant(s), 1 model(s)"
+    assert out[3].split() == ["main", "elastic", "4", "3", "4", "2", "2"]
+
+
+def test_check_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", str(file), "--json"]) == ExitCode.OK
+    checked = json.loads(capsys.readouterr().out)
+    assert checked["ok"] is True
+    assert (checked["tenants"], checked["models"]) == (["support", "research"], ["echo"])
+    assert checked["pools"][0]["guaranteed_milli_gpu"] == 3000
+
+
+def test_check_says_every_problem_with_its_line(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(file, CONFIG.replace("elastic_cap: 4_gpu", "elastic_cap: 1_gpu").replace("slots", "slot"))
+    assert run(["check", str(file)]) == ExitCode.INVALID_CONFIG
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) >= 2
+    assert all(line.startswith(f"{file}:") for line in out.splitlines())
+    assert err == ""
+    assert run(["check", str(file), "--json"]) == ExitCode.INVALID_CONFIG
+    assert len(json.loads(capsys.readouterr().out)["problems"]) == len(out.splitlines())
+
+
+def test_check_of_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", str(tmp_path / "no.yaml")]) == ExitCode.INVALID_CONFIG
+    assert "does not exist" in capsys.readouterr().out
+
+
+def test_check_of_a_tenants_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = write(tmp_path / "sales.yaml", TENANT_FILE)
+    bad = write(tmp_path / "legal.yaml", TENANT_FILE.replace("60s", "60"))
+    assert run(["check", str(good)]) == ExitCode.OK
+    assert run(["check", str(bad)]) == ExitCode.INVALID_CONFIG
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == f"{good} is valid: tenant sales"
+    assert out[1].startswith(f"{bad}:6: tenants.legal.queue.max_wait:")
+
+
+def test_diff_is_like_diff(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(FakeOperations()) as url:
+        assert run(["diff", str(file), "--control", url]) == ExitCode.OK
+        assert capsys.readouterr().out == "no differences\n"
+        write(file, CONFIG.replace("guaranteed: 1_gpu", "guaranteed: 1.5_gpu"))
+        assert run(["diff", str(file), "--control", url]) == ExitCode.FAILED
+    out = capsys.readouterr().out
+    head, _, *rows = (line.split() for line in out.splitlines())
+    assert head == ["key", "now", "then", "effect"]
+    assert ["tenants.research.tenant.guaranteed", "1", "gpu", "1.5", "gpu", "at", "once"] in rows
+
+
+def test_apply(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    product = FakeOperations()
+    write(file, CONFIG.replace("guaranteed: 1_gpu", "guaranteed: 1.5_gpu"))
+    with serving(product) as url:
+        assert run(["apply", str(file), "--control", url]) == ExitCode.OK
+        out = capsys.readouterr().out
+        assert "tenants.research.tenant.guaranteed" in out
+        assert out.endswith("in force as revision 2\n")
+        assert run(["apply", str(file), "--control", url]) == ExitCode.OK
+        assert capsys.readouterr().out == "nothing to change\n"
+    assert product.applied == [1]
+
+
+def test_apply_waits_until_replicas_have_settled(file: Path) -> None:
+    product = FakeOperations()
+    draining = msgspec.structs.replace(REPLICA, state="draining")
+    starting = msgspec.structs.replace(REPLICA, id="echo-0.2", state="starting")
+    ready = msgspec.structs.replace(REPLICA, id="echo-0.2")
+    product.replica_states = [(REPLICA,), (draining, starting), (ready,), (ready,)]
+    write(file, CONFIG.replace("slots: 4", "slots: 2"))
+    with serving(product) as url:
+        assert run(["apply", str(file), "--control", url]) == ExitCode.OK
+    assert product.replica_states == [(ready,)]
+
+
+def test_apply_without_waiting(file: Path) -> None:
+    product = FakeOperations()
+    product.replica_states = [(msgspec.structs.replace(REPLICA, state="draining"),)]
+    write(file, CONFIG.replace("slots: 4", "slots: 2"))
+    with serving(product) as url:
+        assert run(["apply", "--no-wait", str(file), "--control", url]) == ExitCode.OK
+
+
+def test_apply_says_what_did_not_come_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    product = FakeOperations()
+    product.replica_states = [(msgspec.structs.replace(REPLICA, state="failed", last_error="no such file"),)]
+    write(file, CONFIG.replace("slots: 4", "slots: 2"))
+    with serving(product) as url:
+        assert run(["apply", str(file), "--control", url]) == ExitCode.FAILED
+    assert "the change is in force, but echo-0.1 is failed: no such file" in capsys.readouterr().err
+
+
+def test_invalid_file_changes_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    product = FakeOperations()
+    write(file, CONFIG.replace("4_gpu}", "4_apples}"))
+    with serving(product) as url:
+        for verb in ("diff", "apply"):
+            assert run([verb, str(file), "--control", url]) == ExitCode.INVALID_CONFIG
+            out, err = capsys.readouterr()
+            assert out == ""
+            assert f"{file}:3: pools.main.gpus:" in err
+    assert product.applied == []
+
+
+def test_what_needs_a_restart_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    product = FakeOperations()
+    write(file, CONFIG + "listen: {control: 127.0.0.1:9999}\n")
+    with serving(product) as url:
+        assert run(["apply", str(file), "--control", url]) == ExitCode.FAILED
+    assert "listen.control cannot change while the product runs" in capsys.readouterr().err
+    assert product.applied == []
+
+
+def test_tenants_own_file_replaces_or_adds_that_tenant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    product = FakeOperations()
+    known = write(tmp_path / "research.yaml", TENANT_FILE)
+    new = write(tmp_path / "sales.yaml", TENANT_FILE.replace("guaranteed: 1_gpu", "guaranteed: 0.5_gpu"))
+    with serving(product) as url:
+        assert run(["apply", "--json", str(known), "--control", url]) == ExitCode.OK
+        changes = msgspec.json.decode(capsys.readouterr().out, type=wire.Changes)
+        assert {change.key.split(".")[1] for change in changes.changes} == {"research"}
+        assert run(["apply", str(new), "--control", url]) == ExitCode.OK
+    tenants = product.config().policy.tenants
+    assert list(tenants) == ["support", "research", "sales"]
+    assert (tenants["research"].elastic_cap, tenants["sales"].guaranteed) == (3000, 500)
+    assert product.applied == [1, 2]
+
+
+def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["schema"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["$schema"] == "https://json-schema.org/draft/2020-12/schema"

@@ -1,0 +1,86 @@
+"""Given a product that runs, when its status is asked for, then the table says it, in the width there is."""
+
+import io
+import re
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from commonpool.api import wire
+from commonpool.cli import run
+from commonpool.cli.exits import ExitCode
+from commonpool.cli.status import lines, picture
+from tests.api.fakes import LOAN, NOW, REPLICA, TENANT, FakeOperations
+from tests.cli.serving import serving
+
+BORROWER = wire.TenantStatus("research", "main", 1000, 4000, 2500, 0, 1500, 0, 61, 5, 12 * 10**9, 80 * 10**9)
+
+
+def drawn(status: wire.Status, width: int) -> list[str]:
+    out = Console(file=io.StringIO(), width=width)
+    out.print(picture(out, status))
+    assert isinstance(out.file, io.StringIO)
+    return [line.rstrip() for line in out.file.getvalue().splitlines()]
+
+
+def status(**changes: object) -> wire.Status:
+    return msgspec.structs.replace(FakeOperations().status(), **changes)
+
+
+def test_table_of_tenants() -> None:
+    shown = drawn(status(tenants=(TENANT, BORROWER)), 120)
+    titles = ["tenant", "guaranteed", "in use", "lent", "borrowed", "waiting", "running", "wait p50", "wait p99"]
+    assert re.split(r"\s{2,}", shown[0]) == titles
+    assert re.split(r"\s{2,}", shown[2]) == ["support", "2", "0.5", "1.5", "0", "3", "1", "0.42 s", "–"]
+    assert re.split(r"\s{2,}", shown[3]) == ["research", "1", "2.5", "0", "1.5", "61", "5", "12.00 s", "80.00 s"]
+    assert len({len(line) for line in shown[:2]}) == 1
+
+
+def test_what_is_due_gets_a_column_only_when_there_is_some() -> None:
+    shown = drawn(status(tenants=(msgspec.structs.replace(TENANT, due_milli_gpu=500),)), 120)
+    assert "due" in shown[0].split()
+    assert shown[2].split()[:5] == ["support", "2", "0.5", "1.5", "0.5"]
+
+
+def test_narrow_terminal_gets_blocks_with_every_value() -> None:
+    shown = drawn(status(tenants=(TENANT, BORROWER)), 40)
+    assert max(map(len, shown)) <= 40
+    pairs = [line.split(maxsplit=1) for line in shown if line]
+    assert ["tenant", "support"] in pairs
+    assert ["guaranteed", "2"] in pairs
+    assert not any("…" in line for line in shown)
+
+
+def test_lines_below() -> None:
+    failed = msgspec.structs.replace(REPLICA, id="echo-1.2", state="failed", last_error="no such file")
+    due = msgspec.structs.replace(LOAN, lender="", due=True)
+    said = lines(status(replicas=(REPLICA, failed), loans=(LOAN, due), warnings=("guarantees exceed",)))
+    assert said == [
+        "pool main (elastic): 4 gpu, 2 used, 1 unowned",
+        "replicas: 1 of 2 ready, 1 failed",
+        "replica echo-1.2 is failed for 90 s: no such file",
+        "support lends research 1.5 gpu for 6 request(s), since 12 s",
+        "the unowned part lends research 1.5 gpu for 6 request(s), since 12 s, due",
+        "warning: guarantees exceed",
+    ]
+
+
+def test_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(FakeOperations()) as url:
+        assert run(["status", "--control", url]) == ExitCode.OK
+    out, err = capsys.readouterr()
+    assert out.startswith("tenant ")
+    assert err == ""
+
+
+def test_json_is_what_the_api_says(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(FakeOperations()) as url:
+        assert run(["status", "--json", "--control", url]) == ExitCode.OK
+    status = msgspec.json.decode(capsys.readouterr().out, type=wire.Status)
+    assert (status.now_ns, status.tenants) == (NOW, (TENANT,))
+
+
+def test_terminal_is_not_commanded_by_what_is_shown() -> None:
+    shown = drawn(status(warnings=("\x1b[2Jcleared",)), 120)
+    assert "warning: \N{REPLACEMENT CHARACTER}[2Jcleared" in shown

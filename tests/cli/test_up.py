@@ -1,0 +1,62 @@
+"""Given a product that started, then a newcomer reads what to do; given one that cannot, one sentence says why."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from commonpool.cli import run
+from commonpool.cli.exits import ExitCode
+from commonpool.cli.up import Ready, ShownKey, welcome
+
+READY = Ready(
+    gateway="http://127.0.0.1:8080",
+    control="http://127.0.0.1:8081",
+    models=("smollm2", "other"),
+    tenants=("support", "research"),
+    keys=(ShownKey("support", "helpdesk", "cp_one"), ShownKey("research", "papers", "cp_two")),
+    warnings=("guarantees exceed",),
+)
+
+
+def lines(ready: Ready) -> list[str]:
+    return welcome(ready).splitlines()
+
+
+def test_keys_and_addresses_are_shown() -> None:
+    said = lines(READY)
+    assert "  gateway  http://127.0.0.1:8080/v1" in said
+    assert "  console  http://127.0.0.1:8081/" in said
+    assert "  warning  guarantees exceed" in said
+    assert "  support (helpdesk)  cp_one" in said
+    assert "  research (papers)   cp_two" in said
+
+
+def test_curl_line_is_whole_and_ready() -> None:
+    (line,) = (line for line in lines(READY) if "curl " in line)
+    program, url, *options = shlex.split(line)
+    assert (program, url) == ("curl", "http://127.0.0.1:8080/v1/chat/completions")
+    assert "Authorization: Bearer cp_one" in options
+    assert json.loads(options[options.index("-d") + 1])["model"] == "smollm2"
+
+
+def test_python_lines_are_python() -> None:
+    said = lines(READY)
+    begin = said.index("  from openai import OpenAI")
+    code = "\n".join(line.strip() for line in said[begin : begin + 3])
+    compile(code, "welcome", "exec")
+    assert 'api_key="cp_one"' in code
+
+
+def test_later_start_has_no_keys_to_show() -> None:
+    said = lines(Ready(**{**{name: getattr(READY, name) for name in READY.__struct_fields__}, "keys": ()}))
+    assert any("`commonpool keys create --tenant support`" in line for line in said)
+    assert not any("cp_" in line for line in said)
+
+
+def test_unreadable_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["up", str(tmp_path / "no.yaml")]) == ExitCode.INVALID_CONFIG
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"commonpool: {tmp_path / 'no.yaml'}: does not exist; check the path\n"

@@ -1,0 +1,163 @@
+"""What differs, in the words that people write, and what applying it does."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commonpool.config import Change, Config, Kind, diff, load, parse
+from commonpool.core.model import Price
+
+Edit = Callable[..., str]
+
+
+def changes(old: str, new: str) -> list[tuple[str, str | None, str | None, str]]:
+    return [(c.key, c.old, c.new, c.effect) for c in diff(parse(old), parse(new))]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        ("    gpu: 1_gpu", "    kv_tokens: 8192\n    gpu: 1_gpu", None),
+        (
+            "guaranteed: 2_gpu",
+            "guaranteed: 0.5_gpu",
+            ("tenants.support.tenant.guaranteed", "2 gpu", "0.5 gpu", "at once"),
+        ),
+        (
+            "    tenant: {guaranteed: 2_gpu}",
+            "    tenant: {guaranteed: 2_gpu}\n    queue: {max_wait: 30s}",
+            ("tenants.support.queue.max_wait", "120s", "30s", "at once"),
+        ),
+        (
+            "    tenant: {guaranteed: 2_gpu}",
+            "    tenant: {guaranteed: 2_gpu}\n    limits: {requests: 10/s}",
+            ("tenants.support.limits.requests", None, "600/min", "at once"),
+        ),
+        (
+            "    tenant: {guaranteed: 2_gpu}",
+            "    tenant: {guaranteed: 2_gpu}\n    apps: {helpdesk: {cost_center: CC-1}}",
+            ("tenants.support.apps.helpdesk", None, "cost_center CC-1", "at once"),
+        ),
+        ("2.50", "2.5", None),
+        ("2.50", "3", ("prices.gpu_hour.main", "2.50", "3.00", "at once, for requests that end from now on")),
+        ("version: v1", "version: v2", ("models.small.version", "v1", "v2", "restarts replicas of small (drained)")),
+        (
+            "    gpu: 1_gpu",
+            "    replicas: 3\n    gpu: 1_gpu",
+            ("models.small.replicas", "1", "3", "starts 2 replicas of small"),
+        ),
+        (
+            "pools:",
+            "state: data\npools:",
+            ("state", f"{Path.cwd()}/var", f"{Path.cwd()}/data", "needs a restart of the product"),
+        ),
+        (
+            "pools:",
+            "listen: {gateway: '[::]:80'}\npools:",
+            ("listen.gateway", "127.0.0.1:8080", "[::]:80", "needs a restart of the product"),
+        ),
+        ("pools:", "timeouts: {drain: 1m}\npools:", ("timeouts.drain", "30s", "60s", "at once")),
+        ("pools:", "body_max: 1MiB\npools:", ("body_max", "32MiB", "1MiB", "at once")),
+    ],
+)
+def test_one_key(base: str, edit: Edit, old: str, new: str, change: tuple[str | None, ...] | None) -> None:
+    assert changes(base, edit(old, new)) == ([change] if change else [])
+
+
+def test_what_follows_from_a_key_changes_with_it(base: str, edit: Edit) -> None:
+    assert changes(base, edit("4_gpu", "6_gpu, rule: guaranteed")) == [
+        ("pools.main.gpus", "4 gpu", "6 gpu", "at once"),
+        ("pools.main.rule", "elastic", "guaranteed", "at once"),
+        ("tenants.support.tenant.elastic_cap", "4 gpu", "2 gpu", "at once"),
+        ("tenants.support.tenant.hard_cap", "4 gpu", "2 gpu", "at once"),
+    ]
+
+
+def test_what_appears_or_goes_is_one_change(base: str, edit: Edit) -> None:
+    other = edit(end="  research: {tenant: {guaranteed: 1}, queue: {priority: {batch: 1}}}\n")
+    said = (
+        "tenant.pool: main, tenant.guaranteed: 1 gpu, tenant.reserved: 0 gpu, tenant.elastic_cap: 4 gpu, "
+        "tenant.hard_cap: 4 gpu, tenant.weight: 1, queue.priority.batch: 1, queue.max_wait: 120s, "
+        "reclaim.policy: borrow_not_preempt, reclaim.return_when: task_done, limits.queue_length: 1000, apps.default: {}"
+    )
+    assert changes(base, other) == [("tenants.research", None, said, "at once")]
+    assert changes(other, base) == [
+        ("tenants.research", said, None, "at once: admits nothing new; what runs goes on"),
+    ]
+
+
+def test_models_that_come_and_go(base: str, edit: Edit) -> None:
+    other = edit("  small:", "  large:")
+    assert [(c.key, c.kind, c.effect) for c in diff(parse(base), parse(other))] == [
+        ("models.large", Kind.REPLICAS, "starts 1 replica of large"),
+        ("models.small", Kind.REPLICAS, "stops 1 replica of small (drained)"),
+    ]
+
+
+def test_a_tier_without_targets_is_a_change_too(edit: Edit) -> None:
+    tiers = "tiers: {interactive: , batch: }\n"
+    assert changes(edit(end=tiers), edit(end=tiers.replace("}", ", gold: }"))) == [
+        ("tiers.gold", None, "no targets", "at once")
+    ]
+
+
+def test_a_change_is_data(base: str, edit: Edit) -> None:
+    found = diff(parse(base), parse(edit("slots: 4", "slots: 8")))
+    assert msgspec.json.decode(msgspec.json.encode(found), type=list[Change]) == found
+    assert [change.kind for change in found] == [Kind.REPLICAS, Kind.REPLICAS]
+
+
+def test_order_comments_and_spelling_are_no_change(root: Path) -> None:
+    config = load(root / "commonpool.yaml")
+    text = (root / "commonpool.yaml").read_text()
+    respelt = text.replace("4_gpu", "4000 milli_gpu").replace("120s", "2m").replace("#", "##")
+    assert diff(config, parse(respelt, str(root / "commonpool.yaml"))) == []
+
+
+@given(st.sampled_from(["commonpool.yaml", "examples/cluster.yaml"]))
+def test_nothing_changes_from_a_configuration_to_itself(file: str) -> None:
+    config = load(Path(__file__).parents[2] / file)
+    assert diff(config, config) == []
+
+
+def altered(value: Any) -> list[Any]:
+    """Every copy of a value that differs in one place, of a kind that the configuration can have."""
+    match value:
+        case msgspec.Struct():
+            skipped = {"source", "warnings", "revision", "deployments"}  # not settings, or said under models
+            skipped |= {"name", "pool"} if isinstance(value, Price) else {"name"}  # a thing's name is its key
+            return [
+                msgspec.structs.replace(value, **{field: other})
+                for field in value.__struct_fields__
+                if field not in skipped
+                for other in altered(getattr(value, field))
+            ]
+        case dict():
+            return [{**value, key: other} for key, item in value.items() for other in altered(item)] + [
+                {key: item for key, item in value.items() if key != gone} for gone in value
+            ]
+        case bool():
+            return [not value]
+        case int():
+            return [value + 1]
+        case str():
+            return [value + "x"]
+        case tuple():
+            return [(*value, "x")]
+        case Path():
+            return [value / "x"]
+        case _:
+            return []
+
+
+def test_no_setting_can_change_unseen(root: Path) -> None:
+    config: Config = load(root / "examples" / "cluster.yaml")
+    others = altered(config)
+    assert len(others) > 120
+    for other in others:
+        assert diff(config, other), other

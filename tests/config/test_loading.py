@@ -1,0 +1,172 @@
+"""The whole of it: the examples load, and any text at all is a configuration or a list of what is wrong."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commonpool.config import Config, ConfigError, load, load_tenant, parse
+from commonpool.config.structs import Address, App, AttachedEngine, EmbeddedEngine, Listen, Model, Timeouts
+from commonpool.core.model import Deployment, Group, Limits, Policy, Pool, Price, Tenant, Tier
+
+S = 1_000_000_000
+
+FULL = """\
+listen: {gateway: "0.0.0.0:80", control: "[::1]:81"}
+state: /var/lib/commonpool
+body_max: 1MiB
+timeouts: {header: 1s, body: 2s, idle: 3s, connect: 4s, first_byte: 5s, stall: 6s, drain: 7s}
+pools: {main: {gpus: 8_gpu}}
+models:
+  a:
+    version: 1.10
+    gpu: 0.5 gpu
+    slots: 4
+    context: 8k
+    kv_tokens: 16k
+    engine:
+      kind: attached
+      adapter: vllm
+      urls: ["http://a:1", "http://b:1"]
+      credential: file:/run/key
+      served_model: Org/A
+  b: {version: 2, gpu: 1, slots: 1, context: 10, replicas: 2, engine: {kind: embedded, file: package:p/b, threads: 3}}
+tiers: {gold: {queue_target: 1s, first_token_target: 2s}}
+prices: {currency: CHF, gpu_hour: {main: 0.1}}
+groups: {top: {elastic_cap: 8}, low: {parent: top}}
+tenants:
+  t:
+    tenant: {group: low, guaranteed: 2, reserved: 1, elastic_cap: 3, hard_cap: 4, weight: 5, models: [a]}
+    queue: {priority: {gold: 7}, max_wait: 9s}
+    reclaim: {policy: borrow_not_preempt, return_when: task_done}
+    limits: {concurrent_requests: 1, queue_length: 2, requests: 3/min, tokens: 4/s}
+    apps: {x: {cost_center: C1}, default: {cost_center: C2}}
+"""
+
+
+def test_every_key_has_its_place() -> None:
+    assert parse(FULL, "/etc/commonpool.yaml") == Config(
+        policy=Policy(
+            pools={"main": Pool("main", 8000, "elastic")},
+            tiers={"gold": Tier("gold", 1 * S, 2 * S)},
+            groups={"top": Group("top", None, 8000), "low": Group("low", "top", None)},
+            tenants={
+                "t": Tenant(
+                    name="t",
+                    pool="main",
+                    guaranteed=2000,
+                    elastic_cap=3000,
+                    hard_cap=4000,
+                    priority={"gold": 7},
+                    max_wait_ns=9 * S,
+                    reserved=1000,
+                    weight=5,
+                    group="low",
+                    models=("a",),
+                    limits=Limits(1, 2, 3, 240),
+                )
+            },
+            deployments={
+                "a": Deployment("a", "1.10", "main", 500, 4, 16000, 8000),
+                "b": Deployment("b", "2", "main", 1000, 1, 10, 10),
+            },
+            prices={"main": Price("main", 100_000)},
+        ),
+        models={
+            "a": Model(
+                name="a",
+                version="1.10",
+                pool="main",
+                milli_gpu=500,
+                replicas=2,
+                slots=4,
+                context_tokens=8000,
+                kv_tokens=16000,
+                engine=AttachedEngine(("http://a:1", "http://b:1"), "vllm", "file:/run/key", "Org/A"),
+            ),
+            "b": Model("b", "2", "main", 1000, 2, 1, 10, 10, EmbeddedEngine("package:p/b", 3)),
+        },
+        apps={"t": {"default": App("default", "C2"), "x": App("x", "C1")}},
+        currency="CHF",
+        listen=Listen(Address("0.0.0.0", 80), Address("::1", 81)),
+        timeouts=Timeouts(*(n * S for n in range(1, 8))),
+        body_bytes_max=1024**2,
+        state=Path("/var/lib/commonpool"),
+        source=Path("/etc/commonpool.yaml"),
+        warnings=(),
+    )
+
+
+@pytest.mark.parametrize("file", ["commonpool.yaml", "examples/cluster.yaml"])
+def test_the_examples_load_without_a_warning(root: Path, file: str) -> None:
+    assert load(root / file).warnings == ()
+
+
+def test_the_example_shares_one_model_between_two_tenants(root: Path) -> None:
+    config = load(root / "commonpool.yaml")
+    assert {name: tenant.guaranteed for name, tenant in config.policy.tenants.items()} == {
+        "support": 2000,
+        "research": 2000,
+    }
+    model = config.models["smollm2"]
+    assert (model.replicas, model.milli_gpu, model.slots) == (2, 2000, 4)
+
+
+def test_the_examples_of_tenants_load(root: Path) -> None:
+    assert [load_tenant(file).name for file in sorted((root / "examples/tenants").iterdir())] == [
+        "fraud-detection",
+        "support",
+    ]
+
+
+def outcome(text: str) -> None:
+    try:
+        config = parse(text)
+    except ConfigError as error:
+        assert error.problems
+        for problem, line in zip(error.problems, str(error).splitlines(), strict=True):
+            assert str(problem) == line
+            assert problem.sentence
+    else:
+        assert isinstance(config, Config)
+
+
+@given(st.text())
+def test_any_text_is_a_configuration_or_a_list_of_problems(text: str) -> None:
+    outcome(text)
+
+
+PIECES = [
+    *FULL.split("\n"),
+    *FULL.split(" "),
+    *"&*!|>%@`{}[],:?-#'\"\t\n~",
+    "<<: *a",
+    "&a",
+    "*a",
+    "---",
+    "null",
+    "!!int 3",
+]
+
+
+@given(st.data())
+def test_a_mutilated_configuration_is_one_or_a_list_of_problems(data: st.DataObject) -> None:
+    text = FULL
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(len(text), start + 40)))
+        text = text[:start] + data.draw(st.sampled_from(PIECES) | st.text(max_size=5)) + text[end:]
+    outcome(text)
+
+
+@given(st.data())
+def test_a_value_in_a_wrong_place_is_a_list_of_problems(data: st.DataObject) -> None:
+    """Lines change places and values, so that the YAML mostly stays valid and its meaning does not."""
+    lines = FULL.splitlines()
+    for _ in range(data.draw(st.integers(1, 3))):
+        number = data.draw(st.integers(0, len(lines) - 1))
+        key, colon, _ = lines[number].partition(": ")
+        value = data.draw(st.sampled_from(["", "[]", "{}", "1", "x", "[a]", "{a: {b: c}}", "-1", "0", "9" * 30]))
+        lines[number] = key + colon + value if colon else value
+    outcome("\n".join(lines))

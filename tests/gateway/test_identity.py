@@ -1,0 +1,114 @@
+"""Who is calling: only the whole right key, only while it lives, and nothing of it is kept or shown."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commonpool.core.keys import ALPHABET, KEY_LENGTH
+from commonpool.gateway.identity import Identity, Principal
+from commonpool.store.keys import NewKey, mint, rotate
+from commonpool.store.memory import MemoryStore
+
+KEY = mint(tenant="a", app="chat", now_ns=0, tier="batch", models=("m",))
+ANN = Principal(KEY.key.key_id, "a", "chat", "batch", ("m",), "data")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ns = 100
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+def bearer(key: NewKey, scheme: str = "Bearer ") -> bytes:
+    return (scheme + key.text).encode()
+
+
+@pytest.mark.parametrize("scheme", ["Bearer ", "bearer ", "BEARER ", "bEaReR ", "  Bearer   "])
+def test_bearer_in_any_case(scheme: str) -> None:
+    assert Identity([KEY.key], Clock()).identify(bearer(KEY, scheme)) == ANN
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        b"Basic " + KEY.text.encode(),
+        KEY.text.encode(),
+        b"Bearer" + KEY.text.encode(),
+        bearer(KEY) + b" " + KEY.text.encode(),
+        bearer(KEY) + b"x",
+        bearer(KEY)[:-1],
+        b"Bearer " + b"\xff" * KEY_LENGTH,
+        b"Bearer " + b"' OR '1'='1".ljust(KEY_LENGTH),
+        b"Bearer " + b"x" * 100_000,
+    ],
+)
+def test_anything_else_is_nobody(header: bytes) -> None:
+    assert Identity([KEY.key], Clock()).identify(header) is None
+
+
+@given(st.integers(0, KEY_LENGTH - 1), st.sampled_from(ALPHABET))
+def test_a_key_with_one_wrong_character_is_nobody(place: int, character: str) -> None:
+    text = KEY.text[:place] + character + KEY.text[place + 1 :]
+    found = Identity([KEY.key], Clock()).identify(b"Bearer " + text.encode())
+    assert (found == ANN) == (text == KEY.text)
+
+
+def test_the_secret_of_one_key_does_not_open_another() -> None:
+    other = mint(tenant="b", app="chat", now_ns=0)
+    identity = Identity([KEY.key, other.key], Clock())
+    mixed = KEY.text[:14] + other.text[14:]
+    assert identity.identify(b"Bearer " + mixed.encode()) is None
+    assert identity.identify(bearer(other)) == Principal(other.key.key_id, "b", "chat", None, None, "data")
+
+
+def test_a_key_ends_by_the_clock() -> None:
+    clock = Clock()
+    key = mint(tenant="a", app="chat", now_ns=0, expires_ns=200)
+    identity = Identity([key.key], clock)
+    clock.now_ns = 199
+    assert identity.identify(bearer(key)) is not None
+    clock.now_ns = 200
+    assert identity.identify(bearer(key)) is None
+
+
+def test_adding_and_revoking_count_from_the_next_call() -> None:
+    identity = Identity([], Clock())
+    assert identity.identify(bearer(KEY)) is None
+    identity.add(KEY.key)
+    assert identity.identify(bearer(KEY)) == ANN
+    identity.revoke(KEY.key.key_id)
+    identity.revoke("unknown")
+    assert identity.identify(bearer(KEY)) is None
+
+
+def test_a_key_that_was_revoked_in_the_store_is_not_loaded() -> None:
+    store = MemoryStore()
+    store.add_key(KEY.key)
+    identity = Identity(store.list_keys(), Clock())
+    identity.add(store.revoke_key(KEY.key.key_id, 50))
+    assert identity.identify(bearer(KEY)) is None
+    assert Identity(store.list_keys(), Clock()).identify(bearer(KEY)) is None
+
+
+def test_while_a_rotation_overlaps_both_keys_count() -> None:
+    store, clock = MemoryStore(), Clock()
+    store.add_key(KEY.key)
+    new, ending = rotate(store, KEY.key.key_id, now_ns=100, overlap_ns=50)
+    identity = Identity([KEY.key], clock)
+    identity.add(new.key)
+    identity.add(ending)
+    assert identity.identify(bearer(KEY)) == ANN
+    clock.now_ns = 150
+    assert identity.identify(bearer(KEY)) is None
+    assert identity.identify(bearer(new)) is not None
+
+
+def test_no_raw_key_is_held() -> None:
+    identity = Identity([KEY.key], Clock())
+    identity.identify(bearer(KEY))
+    assert KEY.text[14:] not in repr(vars(identity))

@@ -1,0 +1,283 @@
+"""The writer: every acknowledged record is in the store exactly once, whatever fails on the way."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commonpool.core.model import UsageRecord
+from commonpool.store.contract import StoreError
+from commonpool.store.frames import frames
+from commonpool.store.journal import Journal
+from commonpool.store.memory import MemoryStore
+from commonpool.store.sqlite import SqliteStore
+from commonpool.store.writer import Writer
+from tests.store.records import T0, usage_record
+
+
+class FlakyStore(MemoryStore):
+    """A store that cannot be written while `down`, nor at its call number `fails_at`; `calls` is what was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = False
+        self.fails_at = 0
+        self.calls: list[str] = []
+
+    def add_usage(self, records: Iterable[UsageRecord]) -> None:
+        records = list(records)
+        self.calls.append(f"add {len(records)}")
+        if self.down or len(self.calls) == self.fails_at:
+            raise StoreError("The store is full.")
+        super().add_usage(records)
+
+    def sync(self) -> None:
+        self.calls.append("sync")
+
+
+def stored(store: MemoryStore | SqliteStore) -> list[str]:
+    return [f"r{n}" for n in range(100) if store.record(f"r{n}")]
+
+
+def fill(folder: Path, count: int, segment_bytes: int = 10_000) -> list[Path]:
+    """What a process that was killed leaves behind: `count` records in segments."""
+    journal = Journal(folder, ballast_bytes=0, segment_bytes=segment_bytes)
+    for number in range(count):
+        journal.append(usage_record(f"r{number}"))
+    journal.close()
+    return [journal.path(number) for number in journal.segments()]
+
+
+@pytest.fixture
+def open_writer(tmp_path: Path) -> Iterator[Callable[..., Writer]]:
+    opened: list[Journal] = []
+
+    def make(store: MemoryStore | SqliteStore, heard: list[str], **options: Any) -> Writer:
+        journal = Journal(tmp_path, ballast_bytes=0, segment_bytes=options.pop("segment_bytes", 10_000))
+        opened.append(journal)
+        return Writer(journal, store, report=heard.append, **options)
+
+    yield make
+    for journal in opened:
+        journal.close()
+
+
+Open = Callable[..., Writer]
+
+
+def test_records_are_committed_in_batches_and_a_closed_segment_goes_after_a_sync(
+    tmp_path: Path, open_writer: Open
+) -> None:
+    fill(tmp_path, 5)
+    store = FlakyStore()
+    heard: list[str] = []
+    writer = open_writer(store, heard, batch_records=2)
+    writer.drain()
+    assert store.calls == ["add 2", "add 2", "add 1", "sync"]
+    assert (stored(store), writer.committed, heard) == (["r0", "r1", "r2", "r3", "r4"], 5, [])
+    assert [path.name for path in tmp_path.iterdir()] == ["000000000002.journal"]
+
+
+def test_the_segment_in_use_is_read_as_it_grows(open_writer: Open) -> None:
+    store = FlakyStore()
+    heard: list[str] = []
+    writer = open_writer(store, heard)
+    for number in range(3):
+        writer._journal.append(usage_record(f"r{number}"))
+        assert writer.backlog_bytes > 0
+        writer.drain()
+        assert (len(stored(store)), writer.backlog_bytes) == (number + 1, 0)
+    store.calls.clear()
+    writer.drain()
+    assert (store.calls, heard) == ([], [])
+
+
+def test_a_store_that_cannot_be_written_loses_nothing(tmp_path: Path, open_writer: Open) -> None:
+    segments = fill(tmp_path, 12, segment_bytes=500)
+    store = FlakyStore()
+    writer = open_writer(store, [], batch_records=2)
+    store.down = True
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            writer.drain()
+    assert all(path.exists() for path in segments)
+    assert writer.backlog_bytes == sum(path.stat().st_size for path in segments)
+    store.down = False
+    writer.drain()
+    assert (len(stored(store)), writer.backlog_bytes) == (12, 0)
+    assert not any(path.exists() for path in segments)
+
+
+def test_what_was_committed_before_a_failure_is_not_read_again(tmp_path: Path, open_writer: Open) -> None:
+    fill(tmp_path, 6)
+    store = FlakyStore()
+    writer = open_writer(store, [], batch_records=2)
+    store.fails_at = 3
+    with pytest.raises(StoreError):
+        writer.drain()
+    assert len(stored(store)) == 4
+    writer.drain()
+    assert store.calls == ["add 2", "add 2", "add 2", "add 2", "sync"]
+    assert len(stored(store)) == 6
+
+
+def test_the_backlog_is_what_is_left_after_a_failure_between_segments(tmp_path: Path, open_writer: Open) -> None:
+    _, *left = fill(tmp_path, 12, segment_bytes=500)
+    sizes = sum(path.stat().st_size for path in left)
+    store = FlakyStore()
+    writer = open_writer(store, [])
+    store.fails_at = 3  # after an add and a sync for the first segment
+    with pytest.raises(StoreError):
+        writer.drain()
+    assert (writer.backlog_bytes, [path for path in left if not path.exists()]) == (sizes, [])
+
+
+def test_replaying_twice_counts_once(tmp_path: Path, open_writer: Open) -> None:
+    copies = [(path, path.read_bytes()) for path in fill(tmp_path, 4)]
+    store = MemoryStore()
+    open_writer(store, []).drain()
+    for path, data in copies:
+        path.write_bytes(data)
+    open_writer(store, []).drain()
+    assert store.usage([], T0, T0 + 1).total.attempts == 4
+
+
+def test_a_torn_last_record_is_dropped_at_every_byte(tmp_path: Path) -> None:
+    (segment,) = fill(tmp_path / "whole", 3)
+    data = segment.read_bytes()
+    last = [each.start for each in frames(data)][-1]
+    for cut in range(last, len(data)):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        (folder / segment.name).write_bytes(data[:cut])
+        journal = Journal(folder, ballast_bytes=0)
+        store, heard = MemoryStore(), list[str]()
+        Writer(journal, store, report=heard.append).drain()
+        journal.close()
+        assert stored(store) == ["r0", "r1"]
+        assert len(list(folder.iterdir())) == 1
+        assert heard == ([] if cut == last else [heard[0]])
+        assert all(f"The last {cut - last} bytes" in sentence for sentence in heard)
+
+
+def test_damage_before_the_tail_keeps_the_file_aside_and_all_whole_records(tmp_path: Path) -> None:
+    (segment,) = fill(tmp_path / "whole", 3)
+    data = segment.read_bytes()
+    start, stop = [(each.start, each.stop) for each in frames(data)][1]
+    for place in range(start, stop, 7):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        (folder / segment.name).write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        journal = Journal(folder, ballast_bytes=0)
+        store, heard = MemoryStore(), list[str]()
+        Writer(journal, store, report=heard.append).drain()
+        journal.close()
+        assert stored(store) == ["r0", "r2"]
+        aside = segment.with_suffix(".damaged").name
+        assert sorted(path.name for path in folder.iterdir()) == [aside, "000000000002.journal"]
+        (sentence,) = heard
+        assert "damaged" in sentence
+        assert aside in sentence
+
+
+def test_damage_at_the_end_of_a_segment_of_this_process_is_not_taken_for_a_torn_record(
+    tmp_path: Path, open_writer: Open
+) -> None:
+    store = MemoryStore()
+    heard: list[str] = []
+    writer = open_writer(store, heard)
+    writer._journal.append(usage_record("r0"))
+    writer._journal.append(usage_record("r1"))
+    path = writer._journal.path(1)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    writer._journal.close()
+    writer.drain()
+    assert stored(store) == ["r0"]
+    assert [each.name for each in tmp_path.iterdir()] == ["000000000001.damaged"]
+    assert len(heard) == 1
+
+
+def test_a_record_that_the_store_can_never_take_is_kept_aside(tmp_path: Path, open_writer: Open) -> None:
+    with closing(SqliteStore(tmp_path / "state")) as store:
+        heard: list[str] = []
+        writer = open_writer(store, heard)
+        for number in range(5):
+            writer._journal.append(usage_record(f"r{number}", tokens_out=2**63 if number == 2 else 1))
+        writer.drain()
+        assert stored(store) == ["r0", "r1", "r3", "r4"]
+        assert len(list(frames((tmp_path / "refused.frames").read_bytes()))) == 1
+        assert len(heard) == 1
+        assert "refused.frames" in heard[0]
+
+
+def test_the_thread_drains_on_close_and_leaves_an_empty_journal(tmp_path: Path, open_writer: Open) -> None:
+    fill(tmp_path, 3)
+    store = MemoryStore()
+    heard: list[str] = []
+    writer = open_writer(store, heard, segment_bytes=500)
+    writer.start()
+    for number in range(3, 40):
+        writer._journal.append(usage_record(f"r{number}"))
+    assert writer.close()
+    assert (len(stored(store)), writer.backlog_bytes, writer.alarm, heard) == (40, 0, None, [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_flush_returns_when_what_was_appended_is_stored(open_writer: Open) -> None:
+    store = MemoryStore()
+    writer = open_writer(store, [])
+    writer.start()
+    for number in range(5):
+        writer._journal.append(usage_record(f"r{number}"))
+        assert writer.flush(30)
+        assert len(stored(store)) == number + 1
+    writer.close()
+
+
+def test_an_alarm_stands_while_the_store_is_down_and_the_records_stay(tmp_path: Path, open_writer: Open) -> None:
+    store = FlakyStore()
+    store.down = True
+    heard: list[str] = []
+    writer = open_writer(store, heard, interval_s=0.001)
+    writer._journal.append(usage_record("r0"))
+    writer.start()
+    assert not writer.flush(0.05)
+    assert not writer.close()
+    assert writer.alarm == f"Usage records wait in {tmp_path}: The store is full."
+    assert heard == [writer.alarm]
+    # when the next process starts and the store works again
+    store.down = False
+    again = open_writer(store, [])
+    again.start()
+    assert again.close()
+    assert (stored(store), again.alarm) == (["r0"], None)
+
+
+def test_the_end_of_an_alarm_is_told(open_writer: Open) -> None:
+    store = FlakyStore()
+    store.down = True
+    heard: list[str] = []
+    writer = open_writer(store, heard, interval_s=0.001)
+    writer._journal.append(usage_record("r0"))
+    writer.start()
+    while writer.alarm is None:
+        writer.flush(0.001)
+    store.down = False
+    assert writer.flush(30)
+    assert writer.close()
+    assert heard[-1] == "Usage records are written to the store again; none was lost."
+
+
+def test_every_segment_is_synced_before_its_records_are_committed(tmp_path: Path, open_writer: Open) -> None:
+    fill(tmp_path, 3)
+    store = FlakyStore()
+
+    def note(fd: int) -> None:
+        store.calls.append(f"fsync {Path(f'/proc/self/fd/{fd}').readlink().name}")
+
+    open_writer(store, [], fsync=note).drain()
+    first, second, folder, add, *_ = store.calls
+    assert (first, second) == ("fsync 000000000001.journal", "fsync 000000000002.journal")
+    assert (folder, add) == (f"fsync {tmp_path.name}", "add 3")

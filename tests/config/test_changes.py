@@ -83,7 +83,8 @@ def test_what_appears_or_goes_is_one_change(base: str, edit: Edit) -> None:
     said = (
         "tenant.pool: main, tenant.guaranteed: 1 gpu, tenant.reserved: 0 gpu, tenant.elastic_cap: 4 gpu, "
         "tenant.hard_cap: 4 gpu, tenant.weight: 1, queue.priority.batch: 1, queue.max_wait: 120s, "
-        "reclaim.policy: borrow_not_preempt, reclaim.return_when: task_done, limits.queue_length: 1000, apps.default: {}"
+        "reclaim.policy: borrow_not_preempt, reclaim.return_when: task_done, limits.queue_length: 1000, "
+        "apps.default: {}"
     )
     assert changes(base, other) == [("tenants.research", None, said, "at once")]
     assert changes(other, base) == [
@@ -125,7 +126,7 @@ def test_nothing_changes_from_a_configuration_to_itself(file: str) -> None:
     assert diff(config, config) == []
 
 
-def altered(value: Any) -> list[Any]:
+def altered(value: Any) -> list[Any]:  # noqa: PLR0911 - one for each kind of value
     """Every copy of a value that differs in one place, of a kind that the configuration can have."""
     match value:
         case msgspec.Struct():

@@ -91,8 +91,10 @@ tenants:
 """
     assert wrong(text) == [
         "c.yaml:6: groups.g: holds tenants of several pools (t in a, u in b); a group belongs to one pool",
-        'c.yaml:8: tenants.t.tenant.models.0: model "n" is in pool b, and this tenant\'s pool is a; '
-        "list models of its own pool",
+        (
+            'c.yaml:8: tenants.t.tenant.models.0: model "n" is in pool b, and this tenant\'s pool is a; '
+            "list models of its own pool"
+        ),
     ]
 
 

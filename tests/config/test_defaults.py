@@ -86,7 +86,10 @@ def test_the_order_of_the_quotas_holds(
         (
             "guaranteed",
             "guaranteed: 2, elastic_cap: 3",
-            "elastic_cap: 3 gpu is more than guaranteed (2 gpu), and the pool's rule guaranteed knows no loans; leave it out",
+            (
+                "elastic_cap: 3 gpu is more than guaranteed (2 gpu), "
+                "and the pool's rule guaranteed knows no loans; leave it out"
+            ),
         ),
     ],
 )
@@ -108,8 +111,10 @@ def test_priorities_are_those_of_the_tiers_that_exist(edit: Edit, wrong: Callabl
     config = parse(edit(end="tiers: {interactive: , gold: }\n"))
     assert config.policy.tenants["support"].priority == {"interactive": 9}
     assert wrong(edit(end="tiers: {gold: }\n")) == [
-        "c.yaml:12: tenants.support.queue.priority: is missing, and no tier is called interactive or batch; "
-        "give a priority to gold"
+        (
+            "c.yaml:12: tenants.support.queue.priority: is missing, and no tier is called interactive or batch; "
+            "give a priority to gold"
+        )
     ]
 
 

@@ -70,7 +70,7 @@ def test_it_takes(kind: kinds.Leaf, text: str, value: object) -> None:
     ],
 )
 def test_it_says_what_is_allowed(kind: kinds.Leaf, text: str, sentence: str) -> None:
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r"\w") as caught:
         kind.parse(text)
     assert str(caught.value) == sentence
 
@@ -79,7 +79,7 @@ def test_it_says_what_is_allowed(kind: kinds.Leaf, text: str, sentence: str) -> 
     ("kind", "texts"),
     [
         (kinds.NAME, ["", ".a", "-a", "a" * 64, "a b", "ä", "a\n"]),
-        (kinds.ADDRESS, ["a", "a:", ":80", "a:65536", "a:-1", "::1:80", "a b:80", "a:80\n", "a:8٠"]),
+        (kinds.ADDRESS, ["a", "a:", ":80", "a:65536", "a:-1", "::1:80", "a b:80", "a:80\n", "a:8\u0660"]),
         (kinds.URL, ["", "http://", "http://a:0", "http://a:65536", "http://[::1", "http://a b", "http://ä", "//a"]),
         (kinds.MODEL_FILE, ["", " ", "package:", "package:a/", "package:a/../b", "package:a//b", "a\nb"]),
         (kinds.INCLUDE, ["", "/a", "../a", "a/../b", "a//b", "./a", "**/a.yaml", "a\n"]),
@@ -90,7 +90,7 @@ def test_it_says_what_is_allowed(kind: kinds.Leaf, text: str, sentence: str) -> 
 )
 def test_it_takes_nothing_else(kind: kinds.Leaf, texts: list[str]) -> None:
     for text in texts:
-        with pytest.raises(ValueError, match="."):
+        with pytest.raises(ValueError, match=r"\w"):
             kind.parse(text)
 
 

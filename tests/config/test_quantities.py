@@ -122,10 +122,11 @@ PARSERS = [
         "on",
         "120:00",
         "1s1s",
-        "٣",
+        "\u0663",
         "1\n",
-    ]
-    + ["9" * 41, "1" * 10_000],
+        "9" * 41,
+        "1" * 10000,
+    ],
 )
 def test_nothing_else_is_a_quantity(parse: Callable[[str], int], text: str) -> None:
     with pytest.raises(q.QuantityError):
@@ -157,9 +158,11 @@ def test_what_is_written_is_read_back(
 @given(st.sampled_from(PARSERS), st.text())
 def test_any_text_is_a_quantity_or_one_sentence(parse: Callable[[str], int], text: str) -> None:
     try:
-        assert parse(text) >= 0
+        said = str(parse(text))
     except q.QuantityError as error:
-        assert "\n" not in str(error)
+        said = str(error)
+    assert "\n" not in said
+    assert not said.startswith("-")
 
 
 @pytest.mark.parametrize(

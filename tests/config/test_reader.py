@@ -26,8 +26,8 @@ QUOTA_KEYS = "pool, group, guaranteed, borrowable, reserved, elastic_cap, hard_c
         (
             "  support:\n",
             "  support:\n    weight: 2\n",
-            "13: tenants.support.weight: is not a known key; did you mean tenant.weight? "
-            "Known here: tenant, queue, reclaim, limits, apps",
+            ("13: tenants.support.weight: is not a known key; did you mean tenant.weight? "
+            "Known here: tenant, queue, reclaim, limits, apps"),
         ),
         (
             "guaranteed:",
@@ -71,8 +71,8 @@ QUOTA_KEYS = "pool, group, guaranteed, borrowable, reserved, elastic_cap, hard_c
         (
             "4_gpu",
             "",
-            "2: pools.main.gpus: has no value; write an amount of GPUs like 2_gpu, 0.5 gpu or 500 milli_gpu, "
-            "or leave the key out",
+            ("2: pools.main.gpus: has no value; write an amount of GPUs like 2_gpu, 0.5 gpu or 500 milli_gpu, "
+            "or leave the key out"),
         ),
         ("{kind: embedded, file: small.gguf}", "[]", "9: models.small.engine: must be a mapping with the key kind, not a list"),
         ("embedded", "embeded", '9: models.small.engine.kind: "embeded" is not known here; did you mean embedded? Allowed: embedded, attached'),

@@ -15,12 +15,12 @@ from commonpool.config.schema import render
 from commonpool.config.shape import Field, Record, Table, Tagged
 
 
-def fits(schema: dict[str, Any], value: Any, definitions: dict[str, Any]) -> bool:
+def fits(schema: dict[str, Any], value: Any, definitions: dict[str, Any]) -> bool:  # noqa: C901 - a line for each word
     """Whether a value satisfies a schema, for the words of JSON Schema that ours uses and no others."""
     known = {
-        "$ref", "$schema", "$defs", "title", "description", "default", "type", "properties", "required", "enum", "const",
-        "additionalProperties", "propertyNames", "minProperties", "maxProperties", "items", "minItems", "maxItems",
-        "uniqueItems", "oneOf", "pattern", "minLength", "minimum", "maximum",
+        "$ref", "$schema", "$defs", "title", "description", "default", "type", "properties", "required", "enum",
+        "const", "additionalProperties", "propertyNames", "minProperties", "maxProperties", "items", "minItems",
+        "maxItems", "uniqueItems", "oneOf", "pattern", "minLength", "minimum", "maximum",
     }  # fmt: skip
     assert schema.keys() <= known
     if "$ref" in schema:

@@ -90,7 +90,10 @@ def test_an_error_in_an_included_file_names_it(tmp_path: Path, edit: Edit) -> No
         f"{tmp_path}/main.yaml:14: include.1: there is no file tenants/d.yaml beside {tmp_path}/main.yaml",
         f'{tmp_path}/tenants/a.yaml:2: tenants.a.tenant.guaranteed: "many" {sentence}',
         f'{tmp_path}/tenants/b.yaml:1: tenants.b.tenant.group: there is no group "x"; known: none',
-        f"{tmp_path}/tenants/c.yaml:2: is not valid YAML: did not find expected node content (while parsing a flow node)",
+        (
+            f"{tmp_path}/tenants/c.yaml:2: is not valid YAML: did not find expected node content "
+            "(while parsing a flow node)"
+        ),
     ]
 
 
@@ -104,8 +107,10 @@ def test_a_tenant_is_defined_once(tmp_path: Path, edit: Edit) -> None:
 def test_a_file_s_name_is_the_tenant_s(tmp_path: Path, edit: Edit) -> None:
     path = write(tmp_path, main=edit(end="include: [tenants/*.yaml]\n"), tenants_Support=ISSUE_BLOCK)
     assert problems(lambda: load(path)) == [
-        f"{tmp_path}/tenants/Support.yaml: \"Support\" is not a name: 1 to 63 of a to z, 0 to 9, '.', '_' and '-', "
-        "the first a letter or a digit; the file's name is the tenant's"
+        (
+            f"{tmp_path}/tenants/Support.yaml: \"Support\" is not a name: 1 to 63 of a to z, 0 to 9, '.', '_' and '-', "
+            "the first a letter or a digit; the file's name is the tenant's"
+        )
     ]
 
 
@@ -143,10 +148,14 @@ def test_a_tenant_s_file_is_checked_alone(tmp_path: Path) -> None:
     assert (good.name, good.text) == ("good", ISSUE_BLOCK)
     bad = tmp_path / "tenants" / "bad.yaml"
     assert problems(lambda: load_tenant(bad)) == [
-        f"{bad}:1: tenants.bad.tenant.grup: is not a known key; did you mean group? Known here: "
-        "pool, group, guaranteed, borrowable, reserved, elastic_cap, hard_cap, weight, models",
-        f"{bad}:1: tenants.bad.tenant.guaranteed: 3 gpu is more than elastic_cap (2 gpu); "
-        "reserved ≤ guaranteed ≤ elastic_cap ≤ hard_cap",
+        (
+            f"{bad}:1: tenants.bad.tenant.grup: is not a known key; did you mean group? Known here: "
+            "pool, group, guaranteed, borrowable, reserved, elastic_cap, hard_cap, weight, models"
+        ),
+        (
+            f"{bad}:1: tenants.bad.tenant.guaranteed: 3 gpu is more than elastic_cap (2 gpu); "
+            "reserved ≤ guaranteed ≤ elastic_cap ≤ hard_cap"
+        ),
     ]
 
 
@@ -179,8 +188,10 @@ def test_an_error_in_an_applied_tenant_names_its_file(edit: Edit) -> None:
     base = Sources("c.yaml", {"c.yaml": edit("guaranteed: 2_gpu", "guaranteed: 2_gpu, reserved: 1_gpu")})
     applied = merge_tenant(base, "support", "tenant: {guaranteed: many}\n", "my/support.yaml")
     assert problems(lambda: parse_sources(applied)) == [
-        'my/support.yaml:1: tenants.support.tenant.guaranteed: "many" is not an amount of GPUs; '
-        "write it like 2_gpu, 0.5 gpu or 500 milli_gpu"
+        (
+            'my/support.yaml:1: tenants.support.tenant.guaranteed: "many" is not an amount of GPUs; '
+            "write it like 2_gpu, 0.5 gpu or 500 milli_gpu"
+        )
     ]
 
 

@@ -185,6 +185,19 @@ def test_a_failed_attempt_is_tried_again_elsewhere_and_then_fails() -> None:
     assert [(r.attempt, r.tokens_in, r.tokens_out) for r in world.records] == [(1, 0, 0), (2, 0, 0)]
 
 
+def test_leaving_between_two_attempts_is_a_record_of_its_own() -> None:
+    world = World(policy(tenant("a", 2000), milli_gpu=2000))
+    world.arrive("a0", "a")
+    world.send(ReplicaLost("m-0"))
+    world.end("a0", Outcome.FAILED, status=502, retry=True)
+    world.later(3).cancel("a0")
+    assert [(r.attempt, r.outcome, r.replica, r.milli_gpu_ns > 0) for r in world.records] == [
+        (1, Outcome.FAILED, "m-0", False),
+        (2, Outcome.CANCELLED, "", False),
+    ]
+    assert world.records[1].wait_ns == 3_000_000_000
+
+
 def test_a_request_cut_before_its_engine_told_is_estimated_by_its_time() -> None:
     world = World(policy(tenant("a", 2000), milli_gpu=2000))
     world.arrive("learn", "a", tokens_in=10)

@@ -136,11 +136,11 @@ def _capacity(values: Values, report: Report) -> None:
 
 def _lineage(group: str | None, values: Values) -> list[str]:
     """The group and those above it, innermost first; a circle is cut where it closes."""
-    groups, line = values.get("groups", {}), list[str]()
+    groups, line = values.get("groups", {}), dict[str, None]()
     while group is not None and group in groups and group not in line:
-        line.append(group)
+        line[group] = None
         group = groups[group].get("parent")
-    return line
+    return list(line)
 
 
 def _groups(values: Values, report: Report) -> None:

@@ -357,7 +357,7 @@ class Machine:
             return
         self._drop(entry)
         site = self.state.sites[entry.request.model]
-        gone = Ended(request_id, entry.attempt, Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE)
+        gone = Ended(request_id, entry.attempt + 1, Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE)
         effects.append(Settle(self._record(entry, site, gone, gone.usage, now)))
 
     def _refuse(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
@@ -365,7 +365,7 @@ class Machine:
         effects.append(Refuse(request.id, refusal.reason, refusal.message, refusal.retry_after_ns))
         site = self.state.sites.get(request.model)
         if site and request.tenant in self.state.accounts:
-            end = Ended(request.id, entry.attempt, Outcome.REFUSED, Usage(), STATUS_OF[refusal.reason])
+            end = Ended(request.id, entry.attempt + 1, Outcome.REFUSED, Usage(), STATUS_OF[refusal.reason])
             effects.append(Settle(self._record(entry, site, end, end.usage, now, refusal.reason)))
 
     def _drop(self, entry: Entry) -> None:
@@ -390,13 +390,13 @@ class Machine:
 
     def _record(self, entry: Entry, site: Site, event: Ended, usage: Usage, now: int, reason: str = "") -> UsageRecord:
         request = entry.request
-        ran = event.outcome is not Outcome.REFUSED and not entry.waiting and entry.dispatched > 0
+        ran = event.attempt == entry.attempt  # else it ended before this attempt was dispatched
         run_ns = now - entry.dispatched if ran else 0
         pool = site.quota.pool
         price = self.state.policy.prices.get(pool)
         return UsageRecord(
             request_id=request.id,
-            attempt=entry.attempt,
+            attempt=event.attempt,
             tenant=request.tenant,
             app=request.app,
             cost_center=request.cost_center,

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+import structlog
+
 from commonpool.core import effects
 from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Settle
 from commonpool.core.events import (
@@ -23,9 +25,11 @@ from commonpool.core.events import (
 from commonpool.core.machine import STATUS_CLIENT_GONE, Machine
 from commonpool.core.model import Outcome, Policy, Reason, Replica, Request, Usage, UsageRecord
 from commonpool.engines.base import Target
-from commonpool.store.journal import Journal, JournalError
+from commonpool.store.journal import Journal, JournalError, RecordError
 
 RETRY_UNWRITTEN_NS = 1_000_000_000
+
+log = structlog.get_logger()
 
 
 class Waiter(Protocol):
@@ -173,6 +177,8 @@ class CoreDesk:
     def _write(self, record: UsageRecord) -> None:
         try:
             self._journal.append(record)
+        except RecordError as error:
+            log.error("a usage record cannot be kept, now or ever", request_id=record.request_id, error=str(error))
         except JournalError as error:
             self._unwritten.append(record)
             self.trouble = str(error)

@@ -33,6 +33,10 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
+# An attribute of an Enum costs more than all else that is done with it here (100 ns on Python 3.11), so bind them once.
+HEAD, BODY, BUSY, LINGER, CLOSED = State
+
+
 class Exchange(Protocol):
     """The answer under way, as its connection sees it."""
 
@@ -85,7 +89,7 @@ class ServerConnection(asyncio.Protocol):
     _body: bytearray
 
     def __init__(self, service: Service) -> None:
-        self.state = State.HEAD
+        self.state = HEAD
         self.exchange: Exchange | None = None
         self._service = service
         self._head = NO_HEAD
@@ -117,11 +121,11 @@ class ServerConnection(asyncio.Protocol):
         self._pump(data)
 
     def eof_received(self) -> None:
-        if self.state is State.BUSY:
+        if self.state is BUSY:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was lost
-        self.state = State.CLOSED
+        self.state = CLOSED
         self._release()
         self._service.closed(self)
         exchange = self.exchange
@@ -138,7 +142,7 @@ class ServerConnection(asyncio.Protocol):
         self._stalled_ns = None
         if self.exchange is not None:
             self.exchange.resume()
-        elif self.state is State.BUSY:
+        elif self.state is BUSY:
             self._next()
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -148,19 +152,14 @@ class ServerConnection(asyncio.Protocol):
         self._pumping = True
         try:
             while data:
-                match self.state:
-                    case State.HEAD:
-                        data = self._read_head(data)
-                    case State.BODY:
-                        data = self._read_body(data)
-                    case State.BUSY:
-                        self._keep(data)
-                        return
-                    case State.LINGER:
-                        self._discard(data)
-                        return
-                    case State.CLOSED:
-                        return
+                state = self.state
+                if state is HEAD:
+                    data = self._read_head(data)
+                elif state is BODY:
+                    data = self._read_body(data)
+                else:
+                    self._set_aside(data)
+                    return
         except ApiError as error:
             self.fail(error)
         finally:
@@ -206,7 +205,7 @@ class ServerConnection(asyncio.Protocol):
         else:
             self._body = bytearray()
             self._missing = length
-        self.state = State.BODY
+        self.state = BODY
         self._touched_ns = self._service.pulse.now_ns
         if head.expects and not rest:
             self._transport.write(CONTINUE)
@@ -234,26 +233,27 @@ class ServerConnection(asyncio.Protocol):
 
     def _start(self, body: bytes) -> None:
         """A request is whole: have it answered."""
-        self.state = State.BUSY
+        self.state = BUSY
         try:
             if self._refusal is not None:
                 raise self._refusal
-            self._hold(len(body) - self._held)
+            if len(body) != self._held and not self.hold(len(body) - self._held):
+                raise crowded()
             self._service.begin(self, self._head, self._principal, body)
         except ApiError as error:
             self.fail(error)
 
-    def _keep(self, data: bytes) -> None:
-        """Bytes of later requests, while one is being answered."""
-        self._ahead += data
-        if len(self._ahead) > AHEAD_BYTES_MAX and not self._full:
-            self._full = True
-            self._transport.pause_reading()
-
-    def _discard(self, data: bytes) -> None:
-        self._lingered += len(data)
-        if self._lingered > LINGER_BYTES_MAX:
-            self._transport.abort()
+    def _set_aside(self, data: bytes) -> None:
+        """Bytes that are not to be read now: those of later requests are kept, others thrown away."""
+        if self.state is BUSY:
+            self._ahead += data
+            if len(self._ahead) > AHEAD_BYTES_MAX and not self._full:
+                self._full = True
+                self._transport.pause_reading()
+        elif self.state is LINGER:
+            self._lingered += len(data)
+            if self._lingered > LINGER_BYTES_MAX:
+                self._transport.abort()
 
     # -- bytes held ------------------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class ServerConnection(asyncio.Protocol):
     def finish(self, data: bytes) -> None:
         """The last bytes of an answer; then the next request's turn comes."""
         self.exchange = None
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return
         self._transport.write(data)
         if self._stalled_ns is None:
@@ -312,7 +312,7 @@ class ServerConnection(asyncio.Protocol):
         if self._closing:
             self._end()
             return
-        self.state = State.HEAD
+        self.state = HEAD
         self._touched_ns = self._service.pulse.now_ns
         if self._pumping:
             return
@@ -334,13 +334,13 @@ class ServerConnection(asyncio.Protocol):
 
     def fail(self, error: ApiError, request_id: str = "", headers: bytes = b"") -> None:
         """Answer with an error."""
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return
         self._service.refused(error)
-        if self.state is State.HEAD:
+        if self.state is HEAD:
             self._head = NO_HEAD  # what was read of this one is not to be relied on
         # Only a request that was read whole leaves the connection where the next one begins.
-        self._closing = self._closing or error.close or self.state is not State.BUSY
+        self._closing = self._closing or error.close or self.state is not BUSY
         self._refusal = None
         self._reader = None
         self._chunked = None
@@ -348,7 +348,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _end(self) -> None:
         """Close behind the last answer, so that a client that still sends can read it first."""
-        self.state = State.LINGER
+        self.state = LINGER
         self._touched_ns = self._service.pulse.now_ns
         self._ahead = b""
         if self._full:
@@ -362,7 +362,7 @@ class ServerConnection(asyncio.Protocol):
     def retire(self) -> None:
         """The gateway stops: close now where nothing is under way, else behind the present answer."""
         self._closing = True
-        if self.state is State.HEAD and (self._reader is None or not self._reader.begun):
+        if self.state is HEAD and (self._reader is None or not self._reader.begun):
             self._transport.close()
 
     def cut(self) -> None:
@@ -372,19 +372,19 @@ class ServerConnection(asyncio.Protocol):
     def overdue(self, now_ns: int, timeouts: Timeouts) -> None:
         """Once a beat: act on a client that is too slow."""
         silent_ns = now_ns - self._touched_ns
-        if self.state is State.HEAD:
+        if self.state is HEAD:
             if self._reader is not None and self._reader.begun:
                 if silent_ns > timeouts.header_ns:
                     self.fail(_too_slow("request head", timeouts.header_ns))
             elif silent_ns > (timeouts.idle_ns if self._requests else timeouts.header_ns):
                 self._transport.abort()  # nothing is owed to it; what it has not read by now it does not want
-        elif self.state is State.BODY:
+        elif self.state is BODY:
             if silent_ns > timeouts.body_ns:
                 self.fail(_too_slow("body", timeouts.body_ns))
         elif self._stalled_ns is not None:
             if now_ns - self._stalled_ns > timeouts.stall_ns:
                 self._transport.abort()
-        elif self.state is State.LINGER and silent_ns > LINGER_NS:
+        elif self.state is LINGER and silent_ns > LINGER_NS:
             self._transport.abort()
 
 

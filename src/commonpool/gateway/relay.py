@@ -47,6 +47,10 @@ class _Phase(enum.Enum):
     OVER = "over"
 
 
+_WAITING, _RUNNING, _OVER = _Phase  # bound once: an attribute of an Enum is slow
+_COMPLETED: Final = Outcome.COMPLETED
+
+
 class Exchange:
     """One request and its answer."""
 
@@ -63,7 +67,7 @@ class Exchange:
         self._request = request
         self._ask = ask
         self._trace = trace
-        self._phase = _Phase.WAITING
+        self._phase = _WAITING
         self._attempt = 0
         self._wait_ns = 0
         self._status = 0
@@ -81,10 +85,10 @@ class Exchange:
         self._target = target
         self._attempt = attempt
         self._wait_ns = wait_ns
-        if self._phase is _Phase.OVER:  # the client left in the moment of the decision
+        if self._phase is _OVER:  # the client left in the moment of the decision
             self._end(Outcome.CANCELLED, Usage(), STATUS_GONE)
             return
-        self._phase = _Phase.RUNNING
+        self._phase = _RUNNING
         self._first_token_at = 0
         self._fresh = False
         self._send()
@@ -174,8 +178,8 @@ class Exchange:
 
     def _answer(self, body: bytes, usage: Usage) -> None:
         """Settle, then write a whole answer."""
-        self._phase = _Phase.OVER
-        self._end(Outcome.COMPLETED, usage, 200)
+        self._phase = _OVER
+        self._end(_COMPLETED, usage, 200)
         self._connection.finish(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
             % (self._lines(), len(body), body)
@@ -216,8 +220,8 @@ class Exchange:
         if not events.done:
             self._attempt_failed(ApiError(502, "engine_failed", "The engine broke off its answer; try again."))
             return
-        self._phase = _Phase.OVER
-        self._end(Outcome.COMPLETED, events.usage or events.counted(self._request.tokens_in), 200)
+        self._phase = _OVER
+        self._end(_COMPLETED, events.usage or events.counted(self._request.tokens_in), 200)
         self._last(events.ending())
 
     def _last(self, out: bytes) -> None:
@@ -238,18 +242,18 @@ class Exchange:
         if self._started:
             events = self._events
             usage = events.counted(self._request.tokens_in) if events is not None else Usage()
-            self._phase = _Phase.OVER
+            self._phase = _OVER
             self._end(outcome, usage, 200)
             self._last(b"data: %b\n\n" % error.body())
             return
         self._events = None
-        self._phase = _Phase.WAITING if retry else _Phase.OVER
+        self._phase = _WAITING if retry else _OVER
         self._end(outcome, Usage(), error.status, retry=retry)
         if not retry:
             self._fail(error)
 
     def _fail(self, error: ApiError) -> None:
-        self._phase = _Phase.OVER
+        self._phase = _OVER
         self._connection.fail(error, self._request.id, self._place.limits(self._request.tenant))
 
     def _end(self, outcome: Outcome, usage: Usage, status: int, *, retry: bool = False) -> None:
@@ -273,10 +277,10 @@ class Exchange:
 
     def gone(self) -> None:
         phase = self._phase
-        self._phase = _Phase.OVER
-        if phase is _Phase.WAITING:
+        self._phase = _OVER
+        if phase is _WAITING:
             self._place.desk.cancel(self._request.id)
-        elif phase is _Phase.RUNNING:
+        elif phase is _RUNNING:
             self._upstream.abort()
             self._end(Outcome.CANCELLED, self._produced(), STATUS_GONE)
 
@@ -292,10 +296,10 @@ class Exchange:
         """The gateway stops and its deadline is over."""
         error = ApiError(503, "stopping", "The gateway is stopping; try again.", close=True)
         self._connection.close_after()
-        if self._phase is _Phase.WAITING:
+        if self._phase is _WAITING:
             self._place.desk.cancel(self._request.id)
             self._fail(error)
-        elif self._phase is _Phase.RUNNING:
+        elif self._phase is _RUNNING:
             self._upstream.abort()
             self._attempt_failed(error, outcome=Outcome.CANCELLED)
 

@@ -20,7 +20,7 @@ from commonpool.gateway.chunked import too_large
 from commonpool.gateway.desk import Desk
 from commonpool.gateway.errors import ApiError, model_not_found
 from commonpool.gateway.head import Head
-from commonpool.gateway.http import ServerConnection, State, crowded
+from commonpool.gateway.http import BUSY, ServerConnection, crowded
 from commonpool.gateway.identity import Principal
 from commonpool.gateway.pulse import BEAT_NS, Pulse
 from commonpool.gateway.relay import Exchange
@@ -140,7 +140,7 @@ class Gateway:
     @property
     def open_exchanges(self) -> int:
         """Requests that wait or run."""
-        return sum(connection.state is State.BUSY for connection in self.connections)
+        return sum(connection.state is BUSY for connection in self.connections)
 
     def beat(self) -> None:
         """Refresh the time and act on whatever is overdue; called by a timer twice a second."""

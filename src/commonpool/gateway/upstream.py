@@ -84,16 +84,13 @@ class UpstreamConnection(asyncio.Protocol):
         self._requests_max = REQUESTS_UNTOLD
         self._served = 0
         self._paused = False
-        self._reset()
-
-    def _reset(self) -> None:
         self._begun = False  # some byte of the answer came
         self._headed = False  # its head is whole
         self._told = False  # the reader knows the head
         self._whole = False
         self._overrun = False  # bytes came that no request asked for
-        self._closing = False
-        self._delimited = False
+        self._closing = False  # the engine closes behind this answer
+        self._delimited = False  # the answer says where it ends
         self._event_stream = False
 
     # -- the reader's side
@@ -102,7 +99,8 @@ class UpstreamConnection(asyncio.Protocol):
         """Send one request; `extra` are further header lines. The answer goes to `reader`."""
         self.reader = reader
         self.touched_ns = self._pool.pulse.now_ns
-        self._reset()
+        self._begun = self._headed = self._told = self._whole = False
+        self._overrun = self._closing = self._delimited = self._event_stream = False
         head = self._heads.get(path)
         if head is None:
             head = self._heads[path] = _request_head(self.target, path)

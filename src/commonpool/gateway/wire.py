@@ -35,6 +35,7 @@ STRIPPED: Final = frozenset(
 PROMPT_FIELD: Final[dict[Endpoint, str]] = {"chat": "messages", "completions": "prompt", "embeddings": "input"}
 _INCLUDE_USAGE: Final = Raw(b'{"include_usage":true}')
 _TRUE: Final = Raw(b"true")
+_NULL: Final = Raw(b"null")
 _AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -78,23 +79,25 @@ class Ask(msgspec.Struct, gc=False):
 def read(endpoint: Endpoint, body: bytes) -> Ask:
     """What `body` asks of `endpoint`. Raises ApiError (400), naming the parameter or the position."""
     fields = _object(body)
-    service_tier = _optional(fields, "service_tier", _text_or_null, "a tier's name")
+    service_tier = None
+    if "service_tier" in fields:
+        service_tier = _decoded(fields, "service_tier", _text_or_null, "a tier's name")
     if not STRIPPED.isdisjoint(fields):
         for name in STRIPPED & fields.keys():
             del fields[name]
-    model = _optional(fields, "model", _text, "a string")
-    if model is None:
+    if "model" not in fields:
         raise ApiError(400, "missing_parameter", "`model` is missing; it must be a string.", param="model")
+    model = _decoded(fields, "model", _text, "a string")
     sequences, tokens_in = _prompts(endpoint, fields)
     if endpoint == "embeddings":
         return Ask(endpoint, model, fields, False, False, service_tier, sequences, tokens_in, None)
     if "n" in fields or "best_of" in fields:
         n = _positive(fields, "n", SEQUENCES_MAX) or 1
         sequences *= max(n, _positive(fields, "best_of", SEQUENCES_MAX) or 1)
-    tokens_out_max = _positive(fields, "max_tokens", TOKENS_MAX)
+    tokens_out_max = _positive(fields, "max_tokens", TOKENS_MAX) if "max_tokens" in fields else None
     if "max_completion_tokens" in fields:
         tokens_out_max = max(tokens_out_max or 0, _positive(fields, "max_completion_tokens", TOKENS_MAX) or 0) or None
-    stream = bool(_optional(fields, "stream", _flag, "true or false"))
+    stream = "stream" in fields and bool(_decoded(fields, "stream", _flag, "true or false"))
     include_usage = stream and _force_usage(fields)
     return Ask(endpoint, model, fields, stream, include_usage, service_tier, sequences, tokens_in, tokens_out_max)
 
@@ -178,17 +181,15 @@ def _force_usage(fields: dict[str, Raw]) -> bool:
         options = _fields(raw)
     except msgspec.DecodeError:
         raise _wrong("stream_options", "an object", raw) from None
-    asked = bool(_optional(options, "include_usage", _flag, "true or false"))
+    asked = "include_usage" in options and bool(_decoded(options, "include_usage", _flag, "true or false"))
     options["include_usage"] = _TRUE
     fields["stream_options"] = Raw(_encode(options))
     return asked
 
 
-def _optional(fields: dict[str, Raw], name: str, decode: Callable[[Raw], _T], wanted: str) -> _T | None:
-    """A field that may be absent; `decode` lets null pass where the API does."""
-    raw = fields.get(name)
-    if raw is None:
-        return None
+def _decoded(fields: dict[str, Raw], name: str, decode: Callable[[Raw], _T], wanted: str) -> _T:
+    """A field's value; `decode` lets null pass where the API does."""
+    raw = fields[name]
     try:
         return decode(raw)
     except msgspec.DecodeError:
@@ -197,12 +198,13 @@ def _optional(fields: dict[str, Raw], name: str, decode: Callable[[Raw], _T], wa
 
 def _positive(fields: dict[str, Raw], name: str, limit: int) -> int | None:
     """A whole number from 1 to `limit`; None where it is absent or null."""
-    if name not in fields:
-        return None
-    wanted = f"a whole number from 1 to {limit}"
-    value = _optional(fields, name, _whole, wanted)
+    raw = fields.get(name, _NULL)
+    try:
+        value = _whole(raw)
+    except msgspec.DecodeError:
+        value = 0
     if value is not None and not 1 <= value <= limit:
-        raise _wrong(name, wanted, fields[name])
+        raise _wrong(name, f"a whole number from 1 to {limit}", raw)
     return value
 
 

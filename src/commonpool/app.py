@@ -7,6 +7,7 @@ streams finish until the deadline, engines stop, every record reaches the store.
 import asyncio
 import errno
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.identity import Identity
 from commonpool.gateway.rates import rate_headers
 from commonpool.gateway.server import Gateway
+from commonpool.observe import logs
 from commonpool.observe.metrics import Gauges, JournalGauges, Meter, ReplicaGauges, TenantGauges
 from commonpool.observe.waits import Waits
 from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, StoreError, UsageTable
@@ -75,6 +77,7 @@ def run(path: Path, announce: Callable[[Started], None], extra_routes: Sequence[
     `announce` is called when every model has a ready replica. Raises ConfigError, StartError, StoreError or
     JournalError, each with a sentence for people.
     """
+    logs.configure("console" if sys.stderr.isatty() else "json")
     sources = read_sources(path)
     config = parse_sources(sources)
     uvloop.run(_serve(sources, config, announce, extra_routes))
@@ -154,6 +157,7 @@ class Product:
             monotonic=time.monotonic_ns,
             ready=self.ready,
             limits=self._limits,
+            failed=lambda _status, code: self._meter.refused("", code),
         )
         self._control = Server(routes.application(self))
         self._supervisor = Supervisor(
@@ -226,7 +230,7 @@ class Product:
         """The file wins over what was applied last; its revision follows on, and a difference is said."""
         last = next(iter(self._store.configs(1)), None)
         revision = last.revision + 1 if last else 1
-        if last and last.sources == self._sources.files:
+        if last and sorted(last.sources.values()) == sorted(self._sources.files.values()):
             revision = last.revision
         elif last:
             self._notes.append(

@@ -111,7 +111,9 @@ class Product:
 
     def stored(self) -> list[dict[str, Any]]:
         """What the store has of them, for a product that runs or has stopped."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.folder / 'var' / 'commonpool.db'}?mode=ro", uri=True)) as db:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self.folder / 'var' / 'commonpool.db'}?mode=ro", uri=True)
+        ) as db:
             db.row_factory = sqlite3.Row
             return [dict(row) for row in db.execute("SELECT * FROM usage ORDER BY arrived_ns")]
 

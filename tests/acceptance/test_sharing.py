@@ -148,11 +148,12 @@ def test_batch_waits_at_most_max_wait_and_interactive_goes_first_otherwise(produ
 
 def test_a_client_that_goes_away_frees_its_slot_and_is_billed_for_what_was_produced(product: Product) -> None:
     client = openai.OpenAI(base_url=product.gateway + "/v1", api_key=product.keys["support"])
-    prompt = [{"role": "user", "content": "Tell a very long story."}]
-    with client, client.chat.completions.create(
-        model="smollm2", messages=prompt, max_tokens=400, stream=True, extra_body={"ignore_eos": True}
-    ) as stream:
-        seen = sum(1 for _ in itertools.islice(stream, 5))
+    with client:
+        stream = client.completions.create(
+            model="smollm2", prompt="A very long story:", max_tokens=400, stream=True, extra_body={"ignore_eos": True}
+        )
+        with stream:
+            seen = sum(1 for _ in itertools.islice(stream, 5))
     assert seen == 5
     while not (rows := [r for r in product.records() if r["outcome"] == "cancelled"]):
         time.sleep(0.02)

@@ -9,13 +9,14 @@ import msgspec
 from commonpool.backends.base import BackendError
 from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Model
 from commonpool.control.replicas import Supervisor
-from commonpool.control.seat import Seat, Timing, World
 from commonpool.control.seat import Pool as Told
+from commonpool.control.seat import Seat, Timing, World
 from commonpool.core.model import NS_PER_S, Policy, Pool, Replica
 from commonpool.engines.base import Target
 from tests.backends.scripted import ScriptedEngine, scripted
 
-TIMING = Timing(health_timeout_ns=NS_PER_S // 4)
+# A pause between health checks that is none between starts, so that they can be told apart.
+TIMING = Timing(health_every_ns=2 * NS_PER_S + 1000, health_timeout_ns=NS_PER_S // 4)
 POLLS = 5000
 
 
@@ -182,6 +183,12 @@ async def until(reached: Callable[[], object]) -> None:
             return
         await asyncio.sleep(0.002)
     raise AssertionError("it never came to that")
+
+
+async def checked(engine: ScriptedEngine, times: int) -> None:
+    """Wait until the engine was asked so many times more."""
+    seen = len(engine.asked)
+    await until(lambda: len(engine.asked) >= seen + times)
 
 
 async def settled() -> None:

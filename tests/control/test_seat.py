@@ -7,7 +7,7 @@ import msgspec
 from commonpool.control.seat import State
 from commonpool.core.model import NS_PER_S, Replica
 from tests.backends.scripted import PATHS
-from tests.control.fakes import TIMING, embedded, settled, stage, until
+from tests.control.fakes import TIMING, checked, embedded, settled, stage, until
 from tests.engines.running import run
 
 CHAT = f"POST {PATHS[0]}"
@@ -154,11 +154,9 @@ def test_one_bad_check_among_good_ones_is_nothing() -> None:
             await until(lambda: seat.state is State.READY)
             for _ in range(4):
                 at.engine.health = -1
-                seen = len(at.engine.asked)
-                await until(lambda seen=seen: len(at.engine.asked) > seen)
+                await checked(at.engine, 1)
                 at.engine.health = 200
-                seen = len(at.engine.asked)
-                await until(lambda seen=seen: len(at.engine.asked) > seen + 1)
+                await checked(at.engine, 2)
             assert at.diary.entries == [("ready", "m-0.1")]
             await seat.close(0)
 

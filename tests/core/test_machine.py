@@ -182,7 +182,10 @@ def test_a_failed_attempt_is_tried_again_elsewhere_and_then_fails() -> None:
     assert {first.replica_id, again[-1].replica_id} == {"m-0", "m-1"}  # type: ignore[union-attr]
     last = world.end("a0", Outcome.FAILED, status=502, retry=True)
     assert last[-1] == Fail("a0")
-    assert [(r.attempt, r.tokens_in, r.tokens_out) for r in world.records] == [(1, 0, 0), (2, 0, 0)]
+    assert [(r.attempt, r.tokens_in, r.tokens_out, r.micro_per_gpu_hour) for r in world.records] == [
+        (1, 0, 0, 0),
+        (2, 0, 0, 0),
+    ]
 
 
 def test_leaving_between_two_attempts_is_a_record_of_its_own() -> None:

@@ -39,8 +39,8 @@ class Laws(RuleBasedStateMachine):
 
     @initialize(members=tenants(), cap=st.sampled_from([1500, 4000]))
     def start(self, members: tuple[Tenant, ...], cap: int) -> None:
-        self.rules = policy(*members, groups=(Group("g", None, cap),))
-        self.world = World(self.rules, replicas=2)
+        self.first_policy = policy(*members, groups=(Group("g", None, cap),))
+        self.world = World(self.first_policy, replicas=2)
         self.names = 0
         self.quota_cut = False
         self.waiting: set[str] = set()
@@ -175,7 +175,7 @@ class Laws(RuleBasedStateMachine):
             self.world.later(1).end(self.world.running[0])
         assert self.world.machine.state.quotas["main"].use == 0
         assert self.world.machine.state.loans["main"].open_loans() == []
-        again = Machine(self.rules)
+        again = Machine(self.first_policy)
         effects = [effect for event, now in self.world.log for effect in again.handle(event, now)]
         assert effects == self.world.effects
         assert sum(isinstance(e, Settle) for e in effects) == len(self.world.records)

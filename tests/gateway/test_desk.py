@@ -1,5 +1,7 @@
 """The desk: effects in order, records before answers, nothing held after the client is gone."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from commonpool.core.effects import Refuse
@@ -12,13 +14,17 @@ from commonpool.store.journal import Journal, JournalError
 from tests.core.worlds import CONTEXT, policy, tenant
 
 
+def nothing() -> None:
+    """What a waiter does when it has nothing to do."""
+
+
 class Note:
     """A waiter that writes down what it hears, and may act on it."""
 
     def __init__(self, name: str, heard: list[str]) -> None:
         self.name = name
         self.heard = heard
-        self.on_dispatch = lambda: None
+        self.on_dispatch: Callable[[], object] = nothing
         self.refusal: Refuse | None = None
 
     def dispatched(self, target: Target, attempt: int, wait_ns: int) -> None:
@@ -92,7 +98,7 @@ def test_a_waiter_that_ends_at_once_keeps_the_order_and_the_stack_flat(tmp_path:
     room.submit("r1")
     notes = [Note(f"x{n}", room.heard) for n in range(900)]
     for note in notes:
-        note.on_dispatch = lambda name=note.name: room.end(name, Outcome.CANCELLED)  # type: ignore[misc]
+        note.on_dispatch = partial(room.end, note.name, Outcome.CANCELLED)
         room.desk.submit(Request(note.name, "a", "app", "m", "interactive", "chat", 10, 10), note)
     room.end("r0")
     assert room.heard[2:] == [f"x{n} to m-0 #1" for n in range(900)]
@@ -115,14 +121,13 @@ def test_a_cancelled_waiter_hears_nothing_and_holds_nothing(tmp_path: Path) -> N
 
 def test_a_client_that_goes_between_decision_and_call_gives_its_slot_back(tmp_path: Path) -> None:
     room = Room(tmp_path)
-    first = room.submit("r0")
+    room.submit("r0")
     second = Note("late", room.heard)
     room.submit("r1")
     room.desk.submit(Request("late", "a", "app", "m", "interactive", "chat", 10, 10), second)
     room.submit("r3")
-    first.on_dispatch = lambda: None
     mover = Note("mover", room.heard)
-    mover.on_dispatch = lambda: room.desk.cancel("r3")
+    mover.on_dispatch = partial(room.desk.cancel, "r3")
     room.desk.submit(Request("mover", "a", "app", "m", "interactive", "chat", 10, 10), mover)
     for name in ("r0", "r1", "late"):
         room.end(name)

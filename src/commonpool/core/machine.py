@@ -35,6 +35,7 @@ from commonpool.core.model import (
     Usage,
     UsageRecord,
 )
+from commonpool.core.pricing import charged_price
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry, Flow
 from commonpool.core.state import Account, Running, Site, State
 
@@ -421,7 +422,7 @@ class Machine:
             token_source=usage.source,
             milli_gpu=entry.ask if ran else 0,
             milli_gpu_ns=entry.ask * run_ns if ran else 0,
-            micro_per_gpu_hour=price.micro_per_gpu_hour if price else 0,
+            micro_per_gpu_hour=charged_price(event.outcome, price.micro_per_gpu_hour) if price else 0,
             loans=tuple(entry.ended_loans),
         )
 

@@ -222,8 +222,8 @@ class UsageRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     Times: `arrived_ns` is nanoseconds since the epoch (UTC); the others are lengths. `wait_ns` runs from arrival to
     dispatch, `first_token_ns` from arrival to the first byte of the answer (0 when there was none), `total_ns` from
     arrival to the end. `run_ns` is the time on the replica and `milli_gpu_ns` what it used there (GPU thousandths ×
-    nanoseconds). `micro_per_gpu_hour` is the price in force at the end; the cost is their product, rounded only where
-    a bill line is made (`core.pricing`).
+    nanoseconds). `micro_per_gpu_hour` is the price it is charged at, 0 for what is not charged; the cost is their
+    product, rounded only where a bill line is made (`core.pricing`).
 
     Fields are stored by position (array_like): new ones go to the end, with a default.
     """

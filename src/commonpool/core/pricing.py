@@ -8,10 +8,23 @@ total, and two tables over the same records have the same total.
 from collections.abc import Mapping
 from typing import TypeVar
 
-from commonpool.core.model import NS_PER_HOUR
+from commonpool.core.model import NS_PER_HOUR, Outcome
 
 COST_UNIT = 1000 * NS_PER_HOUR  # milli_gpu_ns in one GPU-hour
 K = TypeVar("K", bound="str | tuple[str, ...]")
+
+
+def charged_price(outcome: Outcome, micro_per_gpu_hour: int) -> int:
+    """The price at which an attempt's GPU time is charged to its tenant: the settlement table of docs/billing.md.
+
+    What was produced is paid for, also when the client left before its end. What an engine failed at, or refused, is
+    not, however long it took; the next attempt is a charge of its own.
+    """
+    match outcome:
+        case Outcome.COMPLETED | Outcome.CANCELLED:
+            return micro_per_gpu_hour
+        case Outcome.FAILED | Outcome.REFUSED:
+            return 0
 
 
 def exact_cost(milli_gpu_ns: int, micro_per_gpu_hour: int) -> int:

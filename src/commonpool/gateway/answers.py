@@ -10,6 +10,7 @@ from commonpool.gateway.errors import ApiError
 from commonpool.gateway.wire import BYTES_PER_TOKEN
 
 MESSAGE_CHARS_MAX: Final = 2000
+_NULL: Final = Raw(b"null")
 
 
 class _Details(msgspec.Struct):
@@ -30,7 +31,7 @@ class _Answer(msgspec.Struct):
 class _Chunk(msgspec.Struct):
     choices: list[Raw] | None = None
     usage: _Usage | None = None
-    error: Raw | None = None
+    error: Raw = _NULL
 
 
 class _Message(msgspec.Struct):
@@ -78,7 +79,7 @@ def chunk_of(payload: bytes) -> Chunk | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     usage = None if chunk.usage is None else _usage(chunk.usage)
-    return Chunk(usage, bool(chunk.choices), chunk.error is not None and bytes(chunk.error) != b"null")
+    return Chunk(usage, bool(chunk.choices), chunk.error != _NULL)
 
 
 def _usage(reported: _Usage) -> Usage | None:
@@ -129,7 +130,7 @@ def with_usage(body: bytes, usage: Usage) -> bytes:
 
 class _EngineError(msgspec.Struct):
     message: str | None = None
-    code: Raw | None = None
+    code: Raw = _NULL
     param: str | None = None
 
 
@@ -145,7 +146,7 @@ def engine_error(status: int, body: bytes) -> ApiError:
         return ApiError(status, "engine_failed", f"The engine failed (HTTP {status}); try again.")
     said = _said(body)
     code = "engine_error"
-    if said.code is not None:
+    if said.code != _NULL:
         code = bytes(said.code).decode(errors="replace").strip('"')
     message = (said.message or f"The engine refused the request (HTTP {status}).")[:MESSAGE_CHARS_MAX]
     return ApiError(status, code[:100], message, param=said.param)

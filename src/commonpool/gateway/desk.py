@@ -178,7 +178,7 @@ class CoreDesk:
         try:
             self._journal.append(record)
         except RecordError as error:
-            log.error("a usage record cannot be kept, now or ever", request_id=record.request_id, error=str(error))
+            log.warning("a usage record cannot be kept, now or ever", request_id=record.request_id, error=str(error))
         except JournalError as error:
             self._unwritten.append(record)
             self.trouble = str(error)

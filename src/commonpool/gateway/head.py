@@ -89,12 +89,13 @@ class _Fields:
 class HeadReader:
     """Reads one head, in as many pieces as it comes in; a bad one raises `ApiError` with `close` set."""
 
-    __slots__ = ("_fields", "_parser", "_seam", "_size", "head")
+    __slots__ = ("_fields", "_first", "_parser", "_seam", "_size", "head")
 
     def __init__(self) -> None:
         self.head: Head | None = None
         self._fields = _Fields()
         self._parser = httptools.HttpRequestParser(self._fields)
+        self._first = b""
         self._seam = b""  # the last bytes fed, where the blank line may have begun
         self._size = 0
 
@@ -114,6 +115,7 @@ class HeadReader:
         cut = len(data) if at < 0 else at + len(_END) - len(seam)
         rest = data[cut:]
         piece = data[:cut] if rest else data
+        self._first = self._first or piece[:1]
         self._size += len(piece)
         self._parse(piece)
         if self._size > HEAD_BYTES_MAX:
@@ -128,13 +130,15 @@ class HeadReader:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
+            if not self._fields.whole:  # the preface of HTTP/2
+                raise _bad_version() from None
             return  # no other protocol is spoken here; the request is served as it stands
         except httptools.HttpParserCallbackError as error:
             if isinstance(error.__context__, ApiError):
                 raise error.__context__ from None
             raise
         except httptools.HttpParserInvalidMethodError:
-            raise _bad_method(piece) from None
+            raise _bad_method(self._first) from None
         except httptools.HttpParserError as error:
             reason = str(error)
             if "HTTP version" in reason or "PRI" in reason:
@@ -238,10 +242,10 @@ def _bad_version() -> ApiError:
     return ApiError(505, "http_version", "The versions spoken here are HTTP/1.1 and HTTP/1.0.", close=True)
 
 
-def _bad_method(piece: bytes) -> ApiError:
-    if piece[:2] == b"\x16\x03":
+def _bad_method(first: bytes) -> ApiError:
+    if first == b"\x16":
         return _malformed("it looks like TLS, and this port speaks plain HTTP")
-    if piece[:1].isalpha():
+    if first.isalpha():
         return ApiError(501, "method", "The request's method is not known here.", close=True)
     return _malformed("it does not begin with a method")
 

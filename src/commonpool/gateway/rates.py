@@ -19,7 +19,7 @@ def rate_headers(kind: bytes, rate: RateView) -> bytes:
 
 
 def duration(ns: int) -> str:
-    """A duration as those headers write it: `12ms` below a second, `1.25s` above, rounded up so that nobody is early."""
+    """A duration as those headers write it, `12ms` or `1.25s`, rounded up so that nobody is early."""
     milliseconds = -(-ns // NS_PER_MS)
     if milliseconds < MS_PER_S:
         return f"{milliseconds}ms"

@@ -122,7 +122,8 @@ def _object(body: bytes) -> dict[str, Raw]:
         if found is None:
             raise _malformed(body, "it ends too early", len(body)) from None
         reason = reason[: found.start()].removeprefix("JSON is malformed: ")
-        raise _malformed(body, reason, int(found[1])) from None
+        # What trails is found one byte late.
+        raise _malformed(body, reason, int(found[1]) - (reason == "trailing characters")) from None
 
 
 def _malformed(body: bytes, reason: str, at: int) -> ApiError:

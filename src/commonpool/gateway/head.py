@@ -130,8 +130,6 @@ class HeadReader:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            if not self._fields.whole:  # the preface of HTTP/2
-                raise _bad_version() from None
             return  # no other protocol is spoken here; the request is served as it stands
         except httptools.HttpParserCallbackError as error:
             if isinstance(error.__context__, ApiError):
@@ -146,11 +144,11 @@ class HeadReader:
             raise _malformed(reason) from None
 
     def _check(self) -> Head:
-        if not self._fields.whole:
-            raise _malformed("it ends too early")
         version = self._parser.get_http_version()
         if version not in ("1.1", "1.0"):
             raise _bad_version()
+        if not self._fields.whole:
+            raise _malformed("it ends too early")
         http10 = version == "1.0"
         value = self._fields.values.get
         if b"host" not in self._fields.values and not http10:

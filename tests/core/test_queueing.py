@@ -1,0 +1,127 @@
+"""Order inside a flow, and the contest between flows, each against the simplest thing that says the same."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonpool.core.model import Request
+from commonpool.core.queueing import COUNTER_SCALE, Entry, Flow, Line
+from commonpool.core.quota import Node
+
+
+def entry(flow: Flow, seq: int, priority: int, deadline: int, urgent_at: int) -> Entry:
+    made = Entry(Request(f"r{seq}", flow.tenant, "app", "m", "t", "chat", 1), seq, 0)
+    made.flow, made.node = flow, flow.node
+    made.priority, made.deadline, made.urgent_at = priority, deadline, urgent_at
+    return made
+
+
+def flow(name: str, *, use: int = 0, guaranteed: int = 0, weight: int = 1) -> Flow:
+    node = Node(name, "main")
+    node.use, node.guaranteed = use, guaranteed
+    return Flow(name, "m", node, weight)
+
+
+requests = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 100), st.integers(0, 100)).map(
+        lambda t: (t[0], max(t[1], t[2]), min(t[1], t[2]))
+    ),
+    max_size=120,
+)
+
+
+@settings(max_examples=200)
+@given(requests=requests, now=st.integers(0, 110), gone=st.sets(st.integers(0, 119)))
+def test_a_flow_serves_by_deadline_while_something_is_urgent_and_by_priority_otherwise(
+    requests: list[tuple[int, int, int]], now: int, gone: set[int]
+) -> None:
+    queue = flow("a")
+    entries = [entry(queue, seq, *fields) for seq, fields in enumerate(requests)]
+    for each in entries:
+        queue.push(each)
+    waiting = [each for each in entries if each.seq not in gone]
+    for each in entries:
+        if each.seq in gone:
+            queue.remove(each)
+    while waiting:
+        urgent = any(each.urgent_at <= now for each in waiting)
+        by_deadline = min(waiting, key=lambda e: (e.deadline, e.seq))
+        by_priority = min(waiting, key=lambda e: (-e.priority, e.seq))
+        head = queue.head(now)
+        assert head is (by_deadline if urgent else by_priority)
+        assert queue.earliest() is by_deadline
+        assert len(queue) == len(waiting)
+        queue.remove(head)
+        waiting.remove(head)
+    assert queue.head(now) is None
+
+
+def test_cancelled_entries_do_not_stay() -> None:
+    queue = flow("a")
+    entries = [entry(queue, seq, 5, 10, 10) for seq in range(10_000)]
+    for each in entries:
+        queue.push(each)
+    for each in entries[:-1]:
+        queue.remove(each)
+    assert max(len(queue._by_priority), len(queue._by_deadline), len(queue._by_urgency)) < 100
+
+
+def fill(line: Line, queue: Flow, count: int = 1) -> None:
+    line.flows[queue.tenant] = queue
+    for seq in range(count):
+        queue.push(entry(queue, seq, 5, 1_000_000, 1_000_000))
+    line.place(queue)
+
+
+def winner(line: Line) -> str:
+    found = line.next(0, lambda _: "somewhere")
+    assert found is not None
+    return found[0].flow.tenant
+
+
+def test_under_guarantee_by_the_smallest_share_then_the_contest_by_counter_ties_by_name() -> None:
+    line = Line("m")
+    for each in (flow("a", use=300, guaranteed=400), flow("b", use=200, guaranteed=400), flow("c"), flow("d")):
+        fill(line, each)
+    order = []
+    while (found := line.next(0, lambda _: "somewhere")) is not None:
+        order.append((found[0].flow.tenant, found[2]))
+        found[0].flow.remove(found[0])
+        line.place(found[0].flow)
+    assert order == [("b", False), ("a", False), ("c", True), ("d", True)]
+
+
+def test_who_enters_is_lifted_to_the_smallest_counter_and_into_an_empty_contest_to_the_last_that_left() -> None:
+    line = Line("m")
+    a, b, c = flow("a"), flow("b"), flow("c")
+    fill(line, a)
+    a.charge(100, 0)
+    line.place(a)
+    fill(line, b)
+    assert b.counter == a.counter == 100 * COUNTER_SCALE
+    for queue in (b, a):  # a leaves last
+        queue.charge(5, 0)
+        queue.remove(queue.earliest())
+        line.place(queue)
+    fill(line, c)
+    assert c.counter == a.counter == 105 * COUNTER_SCALE
+
+
+def test_what_does_not_fit_is_passed_and_keeps_its_place() -> None:
+    line = Line("m")
+    a, b = flow("a"), flow("b")
+    fill(line, a)
+    fill(line, b)
+    found = line.next(0, lambda e: "somewhere" if e.flow is b else None)
+    assert found is not None
+    assert found[0].flow is b
+    assert winner(line) == "a"
+
+
+def test_places_that_are_out_of_date_do_not_pile_up() -> None:
+    line = Line("m")
+    queue = flow("a")
+    fill(line, queue)
+    for _ in range(10_000):
+        line.place(queue)
+    assert len(line._contest) < 100
+    assert len(line._overdue) < 100

@@ -1,21 +1,26 @@
 -- Sends prepared requests with wrk and prints what came of it as one line of JSON.
 --
---     wrk -t1 -c64 -d4s -s wrk.lua http://127.0.0.1:8080 -- THINK_MS FILE...
+--     wrk -t2 -c64 -d4s -s wrk.lua http://127.0.0.1:8080 -- THINK_MS FILE...
 --
--- Each file is one whole HTTP request; they are sent in turn. With a think time above 0 a connection waits before each
--- request, between 0 and twice that long: the load is then about connections / think time, whoever answers.
+-- Each file is one whole HTTP request; the threads of wrk take one each, in turn, so a connection always sends the same.
+-- With a think time above 0 a connection waits before each request, between 0 and twice that long: the load is then
+-- about connections / think time, whoever answers.
 
-local requests = {}
-local turn = 0
+local threads = 0
+local bytes
+
+function setup(thread)
+  thread:set("number", threads)
+  threads = threads + 1
+end
 
 function init(args)
   local think_ms = tonumber(args[1])
-  for i = 2, #args do
-    local file = assert(io.open(args[i], "rb"))
-    requests[i - 1] = file:read("*a")
-    file:close()
-  end
+  local file = assert(io.open(args[2 + (number or 0) % (#args - 1)], "rb"))
+  bytes = file:read("*a")
+  file:close()
   if think_ms > 0 then
+    math.randomseed(1 + (number or 0))
     delay = function()
       return math.random(0, 2 * think_ms)
     end
@@ -23,8 +28,7 @@ function init(args)
 end
 
 function request()
-  turn = turn % #requests + 1
-  return requests[turn]
+  return bytes
 end
 
 function done(summary, latency)

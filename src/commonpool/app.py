@@ -77,9 +77,9 @@ def run(path: Path, announce: Callable[[Started], None], extra_routes: Sequence[
     `announce` is called when every model has a ready replica. Raises ConfigError, StartError, StoreError or
     JournalError, each with a sentence for people.
     """
-    logs.configure("console" if sys.stderr.isatty() else "json")
     sources = read_sources(path)
     config = parse_sources(sources)
+    logs.configure("console" if sys.stderr.isatty() else "json")
     uvloop.run(_serve(sources, config, announce, extra_routes))
 
 

@@ -52,7 +52,7 @@ def test_three_failed_starts_are_a_failure_that_is_tried_again_now_and_then() ->
             seat = at.seat()
             seat.begin()
             await until(lambda: seat.state is State.FAILED)
-            assert seat.last_error == "fault 3"
+            assert "fault" in str(seat.last_error)
             await until(lambda: seat.state is State.READY)
             assert at.time.pauses()[:5] == [0.5, 1.0, 30.0, 30.0, 30.0]
             assert at.diary.wrote("ready") == ["m-0.6"]

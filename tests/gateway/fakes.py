@@ -82,7 +82,8 @@ class FakeDesk:
     def __init__(self, target: Target | None = None, *, attempts: int = 2) -> None:
         self.target = target
         self.attempts = attempts
-        self.holding = False
+        self.holding = False  # keep new requests waiting
+        self.keeping = False  # keep failed ones waiting for another attempt
         self.refusal: tuple[Reason, str, int | None] | None = None
         self.requests: list[Request] = []
         self.ended_events: list[Ended] = []
@@ -118,6 +119,8 @@ class FakeDesk:
         waiter = self.waiting[event.request_id]
         if not event.retry:
             del self.waiting[event.request_id]
+        elif self.keeping:
+            pass
         elif event.attempt < self.attempts:
             self.dispatch(event.request_id, event.attempt + 1)
         else:
@@ -220,6 +223,21 @@ class FakeEngine:
         return Target("tiny-0", "127.0.0.1", self.port, adapter, **{"served_model": "served/tiny", **more})
 
 
+class _Watched:
+    """A transport that tells of its writes."""
+
+    def __init__(self, transport: asyncio.Transport, log: list[str]) -> None:
+        self._transport = transport
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        self._log.append("write")
+        self._transport.write(data)
+
+
 class World:
     """A gateway with its fakes, and raw connections to it."""
 
@@ -245,6 +263,11 @@ class World:
         """Let the monotonic clock jump, and the gateway look at its connections."""
         self._now[0] += ns
         self.gateway.beat()
+
+    def watch_writes(self) -> None:
+        """Have the desk's log also tell of each write to the one client there is."""
+        (connection,) = self.gateway.connections
+        connection._transport = cast("asyncio.Transport", _Watched(connection._transport, self.desk.log))
 
     async def close(self) -> None:
         for client in self._clients:

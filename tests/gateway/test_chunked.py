@@ -1,5 +1,7 @@
 """Chunked request bodies: decoded exactly, refused when odd, never read past their end."""
 
+import itertools
+
 import httptools
 import pytest
 from hypothesis import given
@@ -39,7 +41,7 @@ def test_it_is_the_same_body_in_whatever_pieces_it_comes(pieces: list[bytes], cu
     body = ChunkedBody(LIMIT)
     rest = b""
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         rest = rest + data[start:end] if body.done else body.feed(data[start:end])
     assert body.done
     assert bytes(body.data) == b"".join(pieces)

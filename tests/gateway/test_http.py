@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from commonpool.config.structs import Timeouts
-from commonpool.gateway.http import AHEAD_BYTES_MAX, BUSY
+from commonpool.gateway.http import AHEAD_BYTES_MAX, BUSY, LINGER_NS
 from tests.gateway.fakes import SECOND, Call, chat, chat_answer, config, get, post, run, text_event, until, world
 
 HEALTH = get("/healthz", key=None)
@@ -211,6 +211,7 @@ def test_a_body_over_the_limit_is_refused_at_once_and_the_answer_can_be_read() -
             client.send(post(b"").replace(b"content-length: 0", b"transfer-encoding: chunked") + b"186a1\r\nabc")
             assert (await client.answer()).status == 413
             assert await client.ended()
+            here.pass_time(LINGER_NS + 1)  # a client that stays is left behind
             await until(lambda: not here.gateway.connections)
             assert here.gateway.held == 0
 
@@ -230,7 +231,9 @@ def test_the_bytes_held_for_all_clients_are_bounded() -> None:
             other = await here.client()
             assert (await other.ask(post(b"x" * 500))).status == 503
             chunked = await here.client()
-            chunked.send(post(b"").replace(b"content-length: 0", b"transfer-encoding: chunked") + b"100\r\n" + b"x" * 256)
+            chunked.send(
+                post(b"").replace(b"content-length: 0", b"transfer-encoding: chunked") + b"100\r\n" + b"x" * 256
+            )
             assert (await chunked.answer()).status == 503
             slow.abort()
             await until(lambda: here.gateway.held == 0)

@@ -6,8 +6,23 @@ import re
 import msgspec
 import pytest
 
+from commonpool.config.structs import Address
 from commonpool.gateway.server import Gateway
-from tests.gateway.fakes import SECOND, FakeDesk, World, chat, chat_answer, config, get, post, principal, run, text_event, until, world
+from tests.gateway.fakes import (
+    SECOND,
+    FakeDesk,
+    World,
+    chat,
+    chat_answer,
+    config,
+    get,
+    post,
+    principal,
+    run,
+    text_event,
+    until,
+    world,
+)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +194,9 @@ def test_a_well_formed_traceparent_goes_on_and_nothing_else() -> None:
         async with world() as here:
             client = await here.client()
             trace = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
-            await client.ask(post(chat(), headers=f"traceparent: {trace}\r\ncookie: a=b\r\nx-api-base: http://evil\r\n"))
+            await client.ask(
+                post(chat(), headers=f"traceparent: {trace}\r\ncookie: a=b\r\nx-api-base: http://evil\r\n")
+            )
             await client.ask(post(chat(), headers="traceparent: junk\r\n"))
             await client.ask(post(chat()))
             assert [call.headers.get("traceparent") for call in here.engine.calls] == [trace, None, None]
@@ -206,16 +223,16 @@ def test_a_new_configuration_holds_for_the_next_request() -> None:
     run(main)
 
 
-def test_too_many_connections_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_connections_are_turned_away() -> None:
     async def main() -> None:
         async with world() as here:
+            here.gateway.connections_max = 2
             clients = [await here.client() for _ in range(3)]
             answer = await clients[2].answer()
             assert (answer.status, answer.headers["connection"]) == (503, "close")
             assert await clients[2].ended()
             assert (await clients[0].ask(get("/healthz"))).status == 200
 
-    monkeypatch.setattr("commonpool.gateway.server.CONNECTIONS_MAX", 2)
     run(main)
 
 
@@ -318,7 +335,7 @@ def test_a_taken_port_is_an_os_error() -> None:
         async with world() as here:
             other = Gateway(config(), FakeDesk(), lambda _: None, clock=lambda: 0, monotonic=lambda: 0)
             with pytest.raises(OSError, match="in use"):
-                await other.start(here.gateway._config.listen.gateway.__class__("127.0.0.1", here.port))
+                await other.start(Address("127.0.0.1", here.port))
             await other.close()
 
     run(main)

@@ -71,19 +71,10 @@ class LocalBackend:
         log = BoundedLog(self._folder / f"{name}-{index}.log")
         log.write(f"--- {replica_id}\n".encode())
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._program,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=child_environment(os.environ),
-                start_new_session=True,  # Ctrl-C is for the parent, which drains first
-            )
-        except OSError as error:
+            child = await self._spawn(log, replica_id)
+        except BaseException:
             log.close()
-            reason = error.strerror or error
-            raise BackendError(f"The engine of replica {replica_id} cannot be started: {reason}.") from error
-        child = LocalHandle(process, log, replica_id)
+            raise
         try:
             report = await child.introduce(spec, self._start_timeout_ns)
         except BaseException:
@@ -98,6 +89,26 @@ class LocalBackend:
             authorization=b"Bearer " + spec.api_key.encode(),
         )
         return child
+
+    async def _spawn(self, log: BoundedLog, replica_id: str) -> "LocalHandle":
+        spawning = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *self._program,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=child_environment(os.environ),
+                start_new_session=True,  # Ctrl-C is for the parent, which drains first
+            )
+        )
+        try:
+            return LocalHandle(await asyncio.shield(spawning), log, replica_id)
+        except asyncio.CancelledError:  # half a child cannot be ended, a whole one can
+            await LocalHandle(await spawning, log, replica_id).stop(0)
+            raise
+        except OSError as error:
+            reason = error.strerror or error
+            raise BackendError(f"The engine of replica {replica_id} cannot be started: {reason}.") from error
 
 
 class LocalHandle:

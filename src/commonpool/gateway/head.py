@@ -15,9 +15,11 @@ from commonpool.gateway.errors import ApiError
 HEAD_BYTES_MAX: Final = 64 * 1024
 TARGET_BYTES_MAX: Final = 8 * 1024
 HEADERS_MAX: Final = 100
+TEMPLATE_BYTES_MAX: Final = 4096
 _END: Final = b"\r\n\r\n"
 _LENGTH_LINE: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 _TRACEPARENT: Final = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_HOST: Final = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]*[ \t]*")
 _LENGTH_DIGITS_MAX: Final = 15
 _SINGLE: Final = frozenset({b"host", b"authorization"})
 _WANTED: Final = _SINGLE | {
@@ -151,8 +153,11 @@ class HeadReader:
             raise _malformed("it ends too early")
         http10 = version == "1.0"
         value = self._fields.values.get
-        if b"host" not in self._fields.values and not http10:
+        host = value(b"host")
+        if host is None and not http10:
             raise _malformed("it has no Host header")
+        if host is not None and _HOST.fullmatch(host) is None:
+            raise _malformed("its Host header is not a host")
         chunked = _token(value(b"transfer-encoding"))
         if chunked and (http10 or chunked != b"chunked"):
             raise ApiError(
@@ -198,7 +203,8 @@ class Template:
     @classmethod
     def learn(cls, raw: bytes, head: Head) -> "Template | None":
         """A template from a whole head, None where it is not of the plain kind."""
-        if head.length is None or head.expects or not head.keep_alive or head.http10:
+        plain = head.length is not None and head.keep_alive and not head.expects and not head.http10
+        if not plain or len(raw) > TEMPLATE_BYTES_MAX:
             return None
         found = _LENGTH_LINE.search(raw)
         return None if found is None else cls(raw[: found.start(1)], raw[found.end(1) :], head)

@@ -313,6 +313,7 @@ class ServerConnection(asyncio.Protocol):
             self._end()
             return
         self.state = HEAD
+        self._head = NO_HEAD
         self._touched_ns = self._service.pulse.now_ns
         if self._pumping:
             return
@@ -337,10 +338,9 @@ class ServerConnection(asyncio.Protocol):
         if self.state is CLOSED:
             return
         self._service.refused(error)
-        if self.state is HEAD:
-            self._head = NO_HEAD  # what was read of this one is not to be relied on
         # Only a request that was read whole leaves the connection where the next one begins.
         self._closing = self._closing or error.close or self.state is not BUSY
+        self.state = BUSY
         self._refusal = None
         self._reader = None
         self._chunked = None

@@ -258,9 +258,12 @@ class Exchange:
 
     def _end(self, outcome: Outcome, usage: Usage, status: int, *, retry: bool = False) -> None:
         """Report the attempt; when this returns its record is durable."""
-        self._place.desk.ended(
-            Ended(self._request.id, self._attempt, outcome, usage, status, self._first_token_at, retry)
-        )
+        event = Ended(self._request.id, self._attempt, outcome, usage, status, self._first_token_at, retry)
+        try:
+            self._place.desk.ended(event)
+        except Exception:
+            self._connection.cut()  # nothing is answered that may not be recorded
+            raise
 
     def _lines(self) -> bytes:
         """The header lines that every answer from an engine carries."""

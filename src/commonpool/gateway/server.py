@@ -71,6 +71,7 @@ class Gateway:
         self.draining = False
         self.held = 0
         self.held_max = HELD_BYTES_MAX
+        self.connections_max = CONNECTIONS_MAX
         self.connections: set[ServerConnection] = set()
         self._monotonic = monotonic
         self._identify = identify
@@ -158,7 +159,7 @@ class Gateway:
 
     def opened(self, connection: ServerConnection) -> bool:
         self.connections.add(connection)
-        return len(self.connections) <= CONNECTIONS_MAX
+        return len(self.connections) <= self.connections_max
 
     def closed(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)

@@ -65,8 +65,8 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection to one replica, and the parser's callbacks for its answers."""
 
     __slots__ = ("_begun", "_closing", "_delimited", "_event_stream", "_headed", "_heads", "_idle_ns", "_overrun",
-                 "_parser", "_paused", "_pending", "_pieces", "_pool", "_requests_max", "_served", "_task", "_told",
-                 "_transport", "_whole", "idle_until_ns", "reader", "target", "touched_ns")  # fmt: skip
+                 "_parser", "_paused", "_pending", "_pieces", "_pool", "_requests_max", "_served", "_status", "_task",
+                 "_told", "_transport", "_whole", "idle_until_ns", "reader", "target", "touched_ns")  # fmt: skip
 
     def __init__(self, pool: "Pool", target: Target) -> None:
         self.target = target
@@ -81,6 +81,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._heads: dict[str, bytes] = {}
         self._pieces: list[bytes] = []
         self._idle_ns = IDLE_NS_UNTOLD
+        self._status = 0
         self._requests_max = REQUESTS_UNTOLD
         self._served = 0
         self._paused = False
@@ -174,12 +175,14 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
-            self._lose(Loss.CUT)
-            self.abort()
-            return
+            if not self._whole:
+                self._lose(Loss.CUT)
+                self.abort()
+                return
+            self._overrun = True  # the answer itself was whole
         if self._headed and not self._told:
             self._told = True
-            reader.head(self._parser.get_status_code(), event_stream=self._event_stream)
+            reader.head(self._status, event_stream=self._event_stream)
         if self._pieces and self.reader is reader:
             pieces = self._pieces
             self._pieces = []
@@ -223,6 +226,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._overrun = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._overrun:
+            return
         kind = _NAMES_AS_SENT.get(name) or _NAMES.get(name.lower())
         if kind is None:
             return
@@ -236,10 +241,13 @@ class UpstreamConnection(asyncio.Protocol):
             self._promise(value)
 
     def on_headers_complete(self) -> None:
-        self._headed = self._parser.get_status_code() >= 200  # noqa: PLR2004 - 1xx are not the answer yet
+        if not self._whole:
+            self._status = self._parser.get_status_code()
+            self._headed = self._status >= 200  # noqa: PLR2004 - 1xx are not the answer yet
 
     def on_body(self, piece: bytes) -> None:
-        self._pieces.append(piece)
+        if not self._whole:
+            self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
         self._whole = self._headed

@@ -1,0 +1,313 @@
+"""A whole data plane to be abused: the real gateway, desk, machine and journal before an engine that echoes.
+
+Every request carries a mark of its own and the engine's answer repeats it, so that a client which reads a foreign mark
+has read a foreign answer. `rig` looks at everything when its test is over: what is left anywhere is a leak.
+"""
+
+import asyncio
+import contextlib
+import gc
+import re
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from commonpool.config.structs import Address, Timeouts
+from commonpool.core import views
+from commonpool.core.effects import Dispatch, Effect
+from commonpool.core.events import Event
+from commonpool.core.machine import Machine
+from commonpool.core.model import Replica, UsageRecord
+from commonpool.gateway.desk import CoreDesk
+from commonpool.gateway.http import ServerConnection
+from commonpool.gateway.relay import Exchange
+from commonpool.gateway.server import Gateway
+from commonpool.store.journal import Journal
+from tests.faults.peer import Peer, Reply
+from tests.gateway.fakes import (
+    KEY,
+    OPENAI,
+    SECOND,
+    Call,
+    FakeEngine,
+    chat_answer,
+    config,
+    done_event,
+    post,
+    principal,
+    text_event,
+    usage_event,
+)
+
+MARK = re.compile(rb"mark-\d{6}-")
+TIMEOUTS = Timeouts()
+POLLS = 4000
+SLOTS = 2
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What is left of requests. `faults` are errors that reached the loop; `unmatched` dispatches without a record."""
+
+    waiters: int = 0
+    entries: int = 0
+    milli_gpu: int = 0
+    running: int = 0
+    waiting: int = 0
+    borrowed: int = 0
+    slots: int = 0
+    connections: int = 0
+    exchanges: int = 0
+    held: int = 0
+    upstream: int = 0
+    unmatched: tuple[tuple[str, int], ...] = ()
+    unwritten: int = 0
+    faults: tuple[str, ...] = ()
+
+
+class Watched(Machine):
+    """A machine that keeps what it dispatched."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.dispatches: list[tuple[str, int]] = []
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        effects = super().handle(event, now)
+        self.dispatches += [(each.request_id, each.attempt) for each in effects if isinstance(each, Dispatch)]
+        return effects
+
+
+class Counted(ServerConnection):
+    """A connection that tells its rig how many bytes arrived, so that a test can wait for each."""
+
+    __slots__ = ("_rig",)
+
+    def __init__(self, rig: "Rig") -> None:
+        super().__init__(rig.gateway)
+        self._rig = rig
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._rig.fed += len(data)
+
+
+class Rig:
+    """The data plane. `fed` counts bytes that came from clients, `given` holds the marks in use."""
+
+    def __init__(
+        self, folder: Path, *, replicas: int, slots: int, body_bytes_max: int, send_bytes: int | None
+    ) -> None:
+        configured = config(body_bytes_max=body_bytes_max, timeouts=TIMEOUTS)
+        deployments = {
+            name: msgspec.structs.replace(each, slots=slots, kv_tokens=slots * each.context_tokens)
+            for name, each in configured.policy.deployments.items()
+        }
+        policy = msgspec.structs.replace(configured.policy, deployments=deployments)
+        self.engine = FakeEngine()
+        self.engine.script = echo
+        self.seen: list[UsageRecord] = []
+        self.faults: list[str] = []
+        self.fed = 0
+        self.now = [SECOND]
+        self.journal = Journal(folder, ballast_bytes=0)
+        self.machine = Watched(policy)
+        self.desk = CoreDesk(self.machine, lambda: 1_700_000_000 * SECOND + self.now[0], self.journal, self.seen.append)
+        self.gateway = Gateway(
+            msgspec.structs.replace(configured, policy=policy),
+            self.desk,
+            {KEY: principal()}.get,
+            clock=lambda: 1_700_000_000 * SECOND,
+            monotonic=lambda: self.now[0],
+        )
+        self.port = 0
+        self._replicas = replicas
+        self._slots = slots
+        self._send_bytes = send_bytes
+        self.given: list[bytes] = []
+        self._peers: list[Peer] = []
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: self.faults.append(str(context)))
+        await self.engine.start()
+        await self.gateway.start(Address("127.0.0.1", 0))
+        listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
+        if self._send_bytes is not None:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_bytes)
+        self.port = listening.getsockname()[1]
+        self._server = await loop.create_server(lambda: Counted(self), sock=listening, backlog=1000)
+        deployment = self.machine.state.policy.deployments["tiny"]
+        for index in range(self._replicas):
+            replica = Replica(f"tiny-{index}", "tiny", deployment.milli_gpu, self._slots, deployment.kv_tokens)
+            target = msgspec.structs.replace(self.engine.target(OPENAI), replica_id=replica.id)
+            self.desk.replica_ready(replica, target)
+
+    async def peer(self, **more: Any) -> Peer:
+        peer = await Peer.connect(self.port, **more)
+        self._peers.append(peer)
+        return peer
+
+    def mark(self) -> bytes:
+        """A mark that no other request has."""
+        self.given.append(b"mark-%06d-" % (len(self.given) + 1))
+        return self.given[-1]
+
+    async def sent(self, peer: Peer, data: bytes) -> None:
+        """Send, and wait until the gateway has seen every byte."""
+        before = self.fed
+        peer.send(data)
+        await self.until_fed(before + len(data))
+
+    async def until_fed(self, size: int) -> None:
+        while self.fed < size:  # noqa: ASYNC110 - bounded by the test's own time-out
+            await asyncio.sleep(0)
+
+    def pass_time(self, ns: int) -> None:
+        """Let the monotonic clock jump, and the gateway look at its connections."""
+        self.now[0] += ns
+        self.gateway.beat()
+
+    async def good(self) -> None:
+        """A good request on a connection of its own is answered with its own mark, and nobody else's."""
+        mark = self.mark()
+        peer = await self.peer()
+        peer.send(asking(mark))
+        assert_answers(await peer.reply(), mark)
+        await peer.close()
+
+    async def heard_engine(self) -> None:
+        """Wait until the gateway has read some of an engine's answer."""
+        while not any(each._begun for each in self.gateway.pool._all if each.reader is not None):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    def left(self) -> Left:
+        state = self.machine.state
+        recorded = Counter((record.request_id, record.attempt) for record in self.seen if record.replica)
+        dispatched = Counter(self.machine.dispatches)
+        twice = [key for key, count in recorded.items() if count > 1]
+        return Left(
+            waiters=self.desk.open_requests,
+            entries=len(self.machine._entries),
+            milli_gpu=state.quotas["main"].use,
+            running=sum(view.running for view in views.tenants(state)),
+            waiting=sum(view.waiting for view in views.tenants(state)),
+            borrowed=sum(view.borrowed for view in views.tenants(state)),
+            slots=sum(views.in_flight(state, f"tiny-{index}") for index in range(self._replicas)),
+            connections=len(self.gateway.connections),
+            exchanges=self.gateway.open_exchanges,
+            held=self.gateway.held,
+            upstream=sum(each.reader is not None for each in self.gateway.pool._all),
+            unmatched=(*((dispatched - recorded) + (recorded - dispatched)), *twice),
+            unwritten=len(self.seen) - self.journal.appended,
+            faults=tuple(self.faults),
+        )
+
+    async def settled(self) -> None:
+        """Hang up every client, and wait until nothing is left of any request."""
+        for peer in self._peers:
+            await peer.close()
+        self._peers.clear()
+        for _ in range(POLLS):
+            if self.left() == Left():
+                break
+            await asyncio.sleep(0.001)
+        assert self.left() == Left()
+
+    async def stop(self) -> None:
+        for peer in self._peers:
+            await peer.close()
+        if self._server is not None:
+            self._server.close()
+        await self.gateway.close()
+        await self.engine.stop()
+        self.journal.close()
+
+
+@contextlib.asynccontextmanager
+async def rig(
+    folder: Path,
+    *,
+    replicas: int = 2,
+    slots: int = SLOTS,
+    body_bytes_max: int = 256 * 1024,
+    send_bytes: int | None = None,
+) -> AsyncIterator[Rig]:
+    """A data plane; behind the test's own steps it must be as good as new.
+
+    `send_bytes` keeps the kernel from taking much that a client has not read.
+    """
+    gc.freeze()  # what is there already is no business of this test, and looking through it takes long
+    here = Rig(folder, replicas=replicas, slots=slots, body_bytes_max=body_bytes_max, send_bytes=send_bytes)
+    await here.start()
+    try:
+        yield here
+        await here.settled()
+        here.engine.script = echo
+        await here.good()
+        await here.settled()
+    finally:
+        await here.stop()
+        gc.collect()
+        kept = [type(each).__name__ for each in gc.get_objects() if isinstance(each, (ServerConnection, Exchange))]
+        gc.unfreeze()
+    assert not kept, "these outlive their requests"
+
+
+def echo(call: Call) -> None:
+    """Answer with the request's own mark, streamed where that was asked for."""
+    mark = cast("re.Match[bytes]", MARK.search(call.body))[0].decode()
+    if b'"stream":true' in call.body:
+        call.stream(*(text_event(mark) for _ in range(2)), usage_event(), done_event())
+    else:
+        call.answer(chat_answer(mark))
+
+
+class _Written:
+    """Stands where a transport would, and keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+
+def echoed(call: Call) -> bytes:
+    """The bytes of the answer that `echo` gives."""
+    written = _Written()
+    echo(Call(call.path, call.headers, call.body, cast("asyncio.Transport", written)))
+    return written.data
+
+
+def body(mark: bytes, **more: Any) -> bytes:
+    """A chat request's body with its mark."""
+    content = {"model": "tiny", "messages": [{"role": "user", "content": mark.decode()}], **more}
+    return msgspec.json.encode(content)
+
+
+def asking(mark: bytes, *, headers: str = "", **more: Any) -> bytes:
+    """A whole chat request with its mark."""
+    return post(body(mark, **more), headers=headers)
+
+
+def marks(data: bytes) -> set[bytes]:
+    return set(MARK.findall(data))
+
+
+def assert_answers(reply: Reply, mark: bytes) -> None:
+    """It is the engine's answer to that request, whole."""
+    assert reply.status == 200, reply
+    assert marks(reply.body) == {mark}
+    if reply.headers["content-type"].startswith("text/event-stream"):
+        assert reply.body.endswith(b"data: [DONE]\n\n")
+    else:
+        assert reply.json["choices"][0]["message"]["content"] == mark.decode()
+
+
+def pieces(data: bytes, size: int) -> Iterable[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))

@@ -82,11 +82,11 @@ format: $(DEV) ## rewrite the code in the common style
 
 .PHONY: bench
 bench: $(DEV) ## run every benchmark and print its figures
-	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python "$$b" || exit 1; done
+	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python -m benchmarks.$$(basename "$$b" .py) || exit 1; done
 
 .PHONY: bench-gateway
 bench-gateway: $(DEV) ## measure the data plane beside a plain proxy
-	@$(BIN)/python benchmarks/bench_gateway.py
+	@$(BIN)/python -m benchmarks.bench_gateway
 
 LOCK := uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --group demo --no-header \
 	pyproject.toml

@@ -123,11 +123,9 @@ def main() -> None:
         parser.error(f"--rounds {args.rounds} and --seconds {args.seconds} must be 1 or more")
     rounds, seconds = (1, 1) if args.quick else (args.rounds, args.seconds)
     samples: Samples = {}
-    kept: list[str] = []
     try:
         rig.settle()
-        for interval_ms in sorted({case.interval_ms for case in CASES}):
-            kept.append(bench(interval_ms, rounds, seconds, samples))
+        kept = [bench(each, rounds, seconds, samples) for each in sorted({case.interval_ms for case in CASES})]
     except (RigError, KeyboardInterrupt) as error:
         sys.exit(f"bench-gateway: {error or 'stopped'}")
     text = report.figures(samples, kept, product=PRODUCT, baseline=BARE, rounds=rounds, seconds=seconds)

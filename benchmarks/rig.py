@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 PROXY_CORE, OTHER_CORE = 0, 1
 START_S = 30.0
 STOP_S = 40.0
+REST_S = 0.2  # what a run leaves behind, such as connections that broke, is not paid by the next one
 SAID_BYTES_MAX = 64 * 1024
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -165,6 +166,7 @@ def measure(pid: int, url: str, load: Load, seconds: int, requests: Sequence[Pat
             f"{url} answered {result.requests} requests, {result.refused} of them with an error, and "
             f"{result.broken} connections broke; figures of a run with errors say nothing."
         )
+    time.sleep(REST_S)
     run_s = result.duration_us / 1e6
     return Sample(
         requests=result.requests,

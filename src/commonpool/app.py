@@ -197,6 +197,7 @@ class Product:
             await self._gateway.drain(0)
             await draining
         hurry.cancel()
+        await self._gateway.close()
         await self._supervisor.stop()
         await self._control.stop()
         for task in self._tasks:

@@ -125,7 +125,6 @@ class Rig:
         )
         self.port = 0
         self._replicas = replicas
-        self._slots = slots
         self._send_bytes = send_bytes
         self.given: list[bytes] = []
         self._peers: list[Peer] = []
@@ -141,11 +140,15 @@ class Rig:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_bytes)
         self.port = listening.getsockname()[1]
         self._server = await loop.create_server(lambda: Counted(self), sock=listening, backlog=1000)
-        deployment = self.machine.state.policy.deployments["tiny"]
         for index in range(self._replicas):
-            replica = Replica(f"tiny-{index}", "tiny", deployment.milli_gpu, self._slots, deployment.kv_tokens)
-            target = msgspec.structs.replace(self.engine.target(OPENAI), replica_id=replica.id)
-            self.desk.replica_ready(replica, target)
+            self.ready(f"tiny-{index}", self.engine.port)
+
+    def ready(self, replica_id: str, port: int) -> None:
+        """A replica comes up, its engine at `port`."""
+        deployment = self.machine.state.policy.deployments["tiny"]
+        replica = Replica(replica_id, "tiny", deployment.milli_gpu, deployment.slots, deployment.kv_tokens)
+        target = msgspec.structs.replace(self.engine.target(OPENAI), replica_id=replica_id, port=port)
+        self.desk.replica_ready(replica, target)
 
     async def peer(self, **more: Any) -> Peer:
         peer = await Peer.connect(self.port, **more)
@@ -197,7 +200,7 @@ class Rig:
             running=sum(view.running for view in views.tenants(state)),
             waiting=sum(view.waiting for view in views.tenants(state)),
             borrowed=sum(view.borrowed for view in views.tenants(state)),
-            slots=sum(views.in_flight(state, f"tiny-{index}") for index in range(self._replicas)),
+            slots=sum(running.slots_used for site in state.sites.values() for running in site.replicas.values()),
             connections=len(self.gateway.connections),
             exchanges=self.gateway.open_exchanges,
             held=self.gateway.held,

@@ -1,0 +1,373 @@
+"""Engines that misbehave, in every phase of an answer: a right answer, or one clear error, and never foreign bytes."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from commonpool.core.model import Outcome
+from tests.faults.peer import Reply
+from tests.faults.rig import TIMEOUTS, Rig, asking, assert_answers, echo, echoed, marks, rig
+from tests.gateway.fakes import SECOND, Call, chat_answer, done_event, run, text_event, until, usage_event
+
+FOREIGN = b"mark-888888-"
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+ANSWER = chat_answer("fine")
+LENGTH = b"content-length: %d\r\n" % len(ANSWER)
+WHOLE = OK + LENGTH + b"\r\n" + ANSWER
+OTHER = OK + b"content-length: %d\r\n\r\n%b" % (len(chat_answer(FOREIGN.decode())), chat_answer(FOREIGN.decode()))
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+Script = Callable[[Call], None]
+
+
+def says(data: bytes) -> Script:
+    """Sends this, and keeps the connection open."""
+    return lambda call: call.send(data)
+
+
+def ends(data: bytes) -> Script:
+    """Sends this, and ends the connection in good order."""
+
+    def script(call: Call) -> None:
+        call.send(data)
+        call.transport.close()
+
+    return script
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+# An answer that is none: each attempt fails, and the client gets this status. All connections are given up.
+BROKEN: dict[str, tuple[Script, int]] = {
+    "closes before the head": (ends(b""), 502),
+    "closes within the status line": (ends(b"HTTP/1.1 2"), 502),
+    "closes within the head": (ends(OK), 502),
+    "closes within a body of told length": (ends(WHOLE[:-1]), 502),
+    "closes before a body of told length": (ends(OK + LENGTH + b"\r\n"), 502),
+    "closes within a chunk": (ends(OK + b"transfer-encoding: chunked\r\n\r\nff\r\n{"), 502),
+    "closes before the last chunk": (ends(OK + b"transfer-encoding: chunked\r\n\r\n" + chunk(ANSWER)), 502),
+    "closes within JSON of untold length": (ends(OK + b"\r\n" + ANSWER[:-9]), 502),
+    "closes behind early hints": (ends(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"), 502),
+    "garbage": (says(b"\x15\x03\x01 this is no HTTP\r\n\r\n"), 502),
+    "HTTP/0.9": (says(ANSWER), 502),
+    "another protocol": (says(b"SSH-2.0-OpenSSH_9\r\n"), 502),
+    "a request": (says(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"), 502),
+    "status of four digits": (says(WHOLE.replace(b"200", b"2000")), 502),
+    "status that is a word": (says(WHOLE.replace(b"200", b"abc")), 502),
+    "two lengths": (says(OK + LENGTH + b"content-length: 5\r\n\r\n" + ANSWER), 502),
+    "list of lengths": (says(OK + b"content-length: 5, 5\r\n\r\n" + ANSWER), 502),
+    "negative length": (says(OK + b"content-length: -5\r\n\r\n" + ANSWER), 502),
+    "length and chunked": (says(OK + LENGTH + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"), 502),
+    "chunked and length": (says(OK + b"transfer-encoding: chunked\r\n" + LENGTH + b"\r\n0\r\n\r\n"), 502),
+    "bad chunk size": (says(OK + b"transfer-encoding: chunked\r\n\r\nxyz\r\n" + ANSWER), 502),
+    "chunk longer than told": (says(OK + b"transfer-encoding: chunked\r\n\r\n5\r\n" + ANSWER), 502),
+    "folded header": (says(OK + b"x: a\r\n b\r\n" + LENGTH + b"\r\n" + ANSWER), 502),
+    "NUL in a header": (says(OK + b"x: a\0b\r\n" + LENGTH + b"\r\n" + ANSWER), 502),
+    "bare LF": (says(WHOLE.replace(b"\r\n", b"\n")), 502),
+    "another protocol on offer": (says(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\n\r\n" + WHOLE), 502),
+    "endless head": (lambda call: [call.send(b"HTTP/1.1 200 OK\r\n"), endless(call, b"x: y\r\n")][0], 502),
+    "endless header": (lambda call: [call.send(OK + b"x: "), endless(call, b"y" * 1000)][0], 502),
+    "endless early hints": (lambda call: endless(call, b"HTTP/1.1 103 Early Hints\r\n\r\n"), 502),
+    "endless promises": (lambda call: endless(call, b"HTTP/1.1 100 Continue\r\n\r\n"), 502),
+    "200 that is HTML": (says(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>"), 502),
+    "200 that is empty": (says(OK + b"content-length: 0\r\n\r\n"), 502),
+    "204": (says(b"HTTP/1.1 204 No Content\r\n\r\n"), 502),
+    "304": (says(b"HTTP/1.1 304 Not Modified\r\n\r\n"), 502),
+    "302": (says(b"HTTP/1.1 302 Found\r\nlocation: http://other/\r\ncontent-length: 0\r\n\r\n"), 502),
+    "205": (says(b"HTTP/1.1 205 Reset Content\r\ncontent-length: 0\r\n\r\n"), 502),
+    "401": (says(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n"), 502),
+    "999": (says(b"HTTP/1.1 999 What\r\ncontent-length: 0\r\n\r\n"), 502),
+}
+
+# A right answer in an odd wrapping.
+SERVED: dict[str, Script] = {
+    "continue first": says(b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE),
+    "early hints first": says(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\ncontent-length: 5\r\n\r\n" + WHOLE),
+    "early hints twice": says(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n" * 2 + WHOLE),
+    "untold length": ends(OK + b"\r\n" + ANSWER),
+    "untold length in HTTP/1.0": ends(OK.replace(b"1.1", b"1.0") + b"\r\n" + ANSWER),
+    "chunks": says(OK + b"transfer-encoding: chunked\r\n\r\n" + chunk(ANSWER[:9]) + chunk(ANSWER[9:]) + b"0\r\n\r\n"),
+    "chunks with trailers": says(
+        OK + b"transfer-encoding: chunked\r\n\r\n" + chunk(ANSWER) + b"0\r\nx-more: y\r\ncontent-length: 1\r\n\r\n"
+    ),
+    "no reason": says(WHOLE.replace(b"200 OK", b"200 ")),
+    "large header": says(WHOLE.replace(b"\r\n\r\n", b"\r\nx: " + b"y" * 30_000 + b"\r\n\r\n", 1)),
+    "closes behind it": ends(WHOLE),
+    "says that it closes": says(WHOLE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)),
+    "header lines meant for the client": says(
+        WHOLE.replace(
+            b"\r\n\r\n",
+            b"\r\nset-cookie: a=b\r\nx-request-id: forged\r\nlocation: http://other/\r\nupgrade: h2c\r\n\r\n",
+            1,
+        )
+    ),
+    "extra bytes behind it": says(WHOLE + b"xyz"),
+    "another answer behind it": says(WHOLE + OTHER),
+    "a stream behind it": says(WHOLE + STREAM + chunk(text_event(FOREIGN.decode()))),
+    "an error behind it": says(WHOLE + b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n"),
+}
+
+# A stream that breaks once some of it was relayed: an error is its last event, and the client can tell.
+EVENT = STREAM + chunk(text_event("one"))
+BROKEN_STREAMS: dict[str, Script] = {
+    "closes within it": ends(EVENT),
+    "closes within an event": ends(EVENT + chunk(text_event("two")[:10])),
+    "ends without [DONE]": says(EVENT + b"0\r\n\r\n"),
+    "bad chunk size": says(EVENT + b"zz\r\n"),
+    "an error within it": says(EVENT + chunk(b'data: {"error":{"message":"/secret/path: out of memory"}}\n\n')),
+    "event of 2 MiB": says(EVENT + chunk(b"data: " + b"x" * 2 * 1024 * 1024)),
+    "endless line": lambda call: [call.send(EVENT), endless(call, chunk(b"y" * 1000))][0],
+}
+
+
+def endless(call: Call, data: bytes) -> None:
+    """Send on and on, until nobody reads it any more."""
+
+    async def send() -> None:
+        while not call.transport.is_closing():
+            call.send(data * 50)
+            await asyncio.sleep(0)
+
+    task = asyncio.get_running_loop().create_task(send())
+    call.lost_task = task  # type: ignore[attr-defined] # kept with its call, or it could be collected
+
+
+async def ask(here: Rig, *, stream: bool = False) -> Reply:
+    peer = await here.peer()
+    peer.send(asking(here.mark(), stream=stream))
+    reply = await peer.reply()
+    here.engine.script = echo
+    mark = here.mark()
+    peer.send(asking(mark))  # the connection goes on where the answer ended
+    assert_answers(await peer.reply(), mark)
+    return reply
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", BROKEN)
+def test_an_answer_that_is_none_is_one_clear_error(tmp_path: Path, name: str, *, stream: bool) -> None:
+    script, status = BROKEN[name]
+
+    async def main() -> None:
+        async with rig(tmp_path) as here:
+            here.engine.script = script
+            reply = await ask(here, stream=stream)
+            assert reply.status == status
+            assert reply.code in ("engine_failed", "engine_refused")
+            failed, last = here.seen[:-1], here.seen[-1]
+            assert 1 <= len(failed) <= 2
+            assert all((each.outcome, each.tokens_out) == (Outcome.FAILED, 0) for each in failed)
+            assert last.outcome is Outcome.COMPLETED
+            # A retry is another replica's, and what broke is not used again.
+            assert len({each.replica for each in failed}) == len(failed)
+            for call in here.engine.calls[: len(failed)]:
+                if name not in ("302", "205", "401", "999", "200 that is HTML", "200 that is empty"):
+                    await call.lost.wait()
+
+    run(main)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_right_answer_in_an_odd_wrapping_is_relayed_as_it_is(tmp_path: Path, name: str) -> None:
+    async def main() -> None:
+        async with rig(tmp_path) as here:
+            here.engine.script = SERVED[name]
+            reply = await ask(here)
+            assert (reply.status, reply.body, reply.interim) == (200, ANSWER, ())
+            assert not {"set-cookie", "location", "link", "upgrade", "x", "x-more"} & reply.headers.keys()
+            assert reply.headers["x-request-id"] == here.seen[0].request_id
+            assert [each.outcome for each in here.seen] == [Outcome.COMPLETED] * 2
+            if "behind it" in name:
+                await here.engine.calls[0].lost.wait()
+
+    run(main)
+
+
+@pytest.mark.parametrize("name", BROKEN_STREAMS)
+def test_a_stream_that_breaks_ends_with_an_error_that_the_client_can_read(tmp_path: Path, name: str) -> None:
+    async def main() -> None:
+        async with rig(tmp_path) as here:
+            here.engine.script = BROKEN_STREAMS[name]
+            reply = await ask(here, stream=True)
+            assert reply.status == 200
+            *events, last, nothing = reply.body.split(b"\n\n")
+            assert [event + b"\n\n" for event in events] == [text_event("one")]
+            assert nothing == b""
+            error = msgspec.json.decode(last.removeprefix(b"data: "))["error"]
+            assert error["code"] == "engine_failed"
+            assert "secret" not in error["message"]
+            assert here.seen[0].outcome is Outcome.FAILED
+
+    run(main)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_engine_that_never_answers_is_given_up(tmp_path: Path, *, stream: bool) -> None:
+    async def main() -> None:
+        async with rig(tmp_path) as here:
+            calls: list[Call] = []
+            here.engine.script = calls.append
+            peer = await here.peer()
+            peer.send(asking(here.mark(), stream=stream))
+            await until(lambda: bool(calls))
+            here.pass_time(TIMEOUTS.first_byte_ns)
+            assert not calls[0].lost.is_set()
+            here.pass_time(1)
+            reply = await peer.reply()
+            assert (reply.status, reply.code) == (504, "engine_silent")
+            await calls[0].lost.wait()
+
+    run(main)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_engine_that_falls_silent_within_its_answer_is_given_up(tmp_path: Path, *, stream: bool) -> None:
+    async def main() -> None:
+        async with rig(tmp_path) as here:
+            calls: list[Call] = []
+            here.engine.script = calls.append
+            peer = await here.peer()
+            peer.send(asking(here.mark(), stream=stream))
+            await until(lambda: bool(calls))
+            calls[0].send(EVENT if stream else WHOLE[:-1])
+            await here.heard_engine()
+            here.pass_time(TIMEOUTS.stall_ns + 1)
+            reply = await peer.reply()
+            assert reply.status == (200 if stream else 504)
+            assert b"engine_silent" in reply.body
+            await calls[0].lost.wait()
+
+    run(main)
+
+
+def test_an_engine_whose_client_is_slow_is_not_called_silent(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, send_bytes=4096) as here:
+            calls: list[Call] = []
+            here.engine.script = calls.append
+            peer = await here.peer(receive_bytes=4096)
+            peer.send(asking(here.mark(), stream=True))
+            await until(lambda: bool(calls))
+            calls[0].begin_stream()
+            for _ in range(5):
+                calls[0].chunk(text_event("x" * 100_000))
+            await until(lambda: any(each.stalled for each in here.gateway.connections))
+            here.pass_time(TIMEOUTS.stall_ns)
+            for event in (usage_event(), done_event()):
+                calls[0].chunk(event)
+            calls[0].send(b"0\r\n\r\n")
+            reply = await peer.reply()
+            assert reply.body.count(b"x" * 100_000) == 5
+            assert reply.body.endswith(done_event())
+            assert here.seen[0].outcome is Outcome.COMPLETED
+
+    run(main)
+
+
+def test_a_connection_on_which_unasked_bytes_came_is_not_used_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, replicas=1) as here:
+            for late in (b"xyz", OTHER, b"HTTP/1.1 100 Continue\r\n\r\n", b"\r\n"):
+                peer = await here.peer()
+                mark = here.mark()
+                peer.send(asking(mark))
+                assert_answers(await peer.reply(), mark)
+                last = here.engine.calls[-1]
+                last.send(late)
+                await last.lost.wait()
+                mark = here.mark()
+                peer.send(asking(mark))
+                assert_answers(await peer.reply(), mark)
+                assert FOREIGN not in peer.heard
+
+    run(main)
+
+
+def test_a_connection_that_was_closed_meanwhile_costs_no_attempt(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, replicas=1) as here:
+            await here.good()
+            here.engine.calls[-1].close()
+            await here.good()
+            first = here.engine.calls[-1]
+
+            def close_once(call: Call) -> None:
+                here.engine.script = echo
+                assert call.transport is first.transport
+                call.close()
+
+            here.engine.script = close_once
+            await here.good()
+            assert [(each.outcome, each.attempt) for each in here.seen] == [(Outcome.COMPLETED, 1)] * 3
+
+    run(main)
+
+
+def test_a_replica_that_cannot_be_reached_is_passed_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, replicas=1) as here:
+            with socket.socket() as bound:  # nobody listens there, and nobody else gets the port
+                bound.bind(("127.0.0.1", 0))
+                here.ready("tiny-1", bound.getsockname()[1])
+                for _ in range(4):
+                    await here.good()
+            failed = [each for each in here.seen if each.replica == "tiny-1"]
+            assert failed
+            assert all(each.outcome is Outcome.FAILED for each in failed)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [b'{"prompt_tokens":-1}', b'{"prompt_tokens":7,"completion_tokens":%d}' % 2**70, b"[]", b'{"prompt_tokens":"7"}']
+    + [b'{"prompt_tokens":%d,"completion_tokens":1}' % 2**62, b'{"prompt_tokens":1e999}', b"[" * 5000 + b"]" * 5000],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_usage_that_cannot_be_is_not_believed(tmp_path: Path, usage: bytes, *, stream: bool) -> None:
+    async def main() -> None:
+        async with rig(tmp_path) as here:
+            if stream:
+                event = b'data: {"choices":[],"usage":%b}\n\n' % usage
+                data = STREAM + chunk(text_event("one")) + chunk(event) + chunk(done_event()) + b"0\r\n\r\n"
+            else:
+                answer = b'{"choices":[{"index":0,"message":{"content":"one two"}}],"usage":%b}' % usage
+                data = OK + b"content-length: %d\r\n\r\n%b" % (len(answer), answer)
+            here.engine.script = says(data)
+            assert (await ask(here, stream=stream)).status == 200
+            record = here.seen[0]
+            assert record.outcome is Outcome.COMPLETED
+            assert 0 < record.tokens_in < 1000
+            assert 0 < record.tokens_out < 1000
+
+    run(main)
+
+
+def test_answers_in_turn_never_cross(tmp_path: Path) -> None:
+    """Engines that answer in the reverse order, on connections that are used again and again."""
+
+    async def main() -> None:
+        async with rig(tmp_path, replicas=1, slots=8) as here:
+            calls: list[Call] = []
+            here.engine.script = calls.append
+            peers = [await here.peer() for _ in range(8)]
+            for _ in range(10):
+                own = [here.mark() for _ in peers]
+                for peer, mark in zip(peers, own, strict=True):
+                    peer.send(asking(mark))
+                await until(lambda: len(calls) == len(peers))
+                while calls:
+                    call = calls.pop()
+                    call.send(echoed(call))
+                for peer, mark in zip(peers, own, strict=True):
+                    assert_answers(await peer.reply(), mark)
+            assert all(len(marks(peer.heard)) == 10 for peer in peers)
+            here.pass_time(SECOND)
+
+    run(main)

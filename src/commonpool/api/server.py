@@ -27,6 +27,7 @@ class Server:
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="warning",
             access_log=False,
             proxy_headers=False,  # a forwarded address must never pass for a loopback peer
             server_header=False,

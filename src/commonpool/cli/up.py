@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,6 +82,7 @@ def readiness(started: "Started") -> Ready:
 def welcome(ready: Ready) -> str:
     """What a newcomer reads: where everything is, the keys, and what to do first."""
     base_url = f"{ready.gateway}/v1"
+    program = _program()
     key = ready.keys[0].key if ready.keys else "YOUR_KEY"
     model = ready.models[0] if ready.models else "MODEL"
     messages = [{"role": "user", "content": "Say hello."}]
@@ -91,7 +94,7 @@ def welcome(ready: Ready) -> str:
         [
             *lines,
             "",
-            *_keys(ready),
+            *_keys(ready, program),
             "",
             "Ask for something:",
             f"  curl {base_url}/chat/completions {headers} -d '{body}'",
@@ -101,16 +104,24 @@ def welcome(ready: Ready) -> str:
             f'  client = OpenAI(base_url="{base_url}", api_key="{key}")',
             f'  print(client.chat.completions.create(model="{model}", messages={messages}, max_tokens=40))',
             "",
-            "Then look: `commonpool status`, `commonpool usage --by tenant,model`.",
+            f"Then look: `{program} status`, `{program} usage --by tenant,model`.",
             "Ctrl-C stops: running requests finish first, a second Ctrl-C does not wait for them.",
         ]
     )
 
 
-def _keys(ready: Ready) -> list[str]:
+def _program() -> str:
+    """What to type for this program: its name where the shell finds it, else its path."""
+    if shutil.which("commonpool"):
+        return "commonpool"
+    path = Path(sys.argv[0]).absolute()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _keys(ready: Ready, program: str) -> list[str]:
     if not ready.keys:
         name = ready.tenants[0] if ready.tenants else "NAME"
-        return [f"The keys were shown when they were made; `commonpool keys create --tenant {name}` makes another."]
+        return [f"The keys were shown when they were made; `{program} keys create --tenant {name}` makes another."]
     named = [(f"{shown.tenant} ({shown.app})", shown.key) for shown in ready.keys]
     width = max(len(name) for name, _ in named)
     return ["Keys, shown this once:", *(f"  {name:<{width}}  {key}" for name, key in named)]

@@ -126,12 +126,12 @@ def main() -> None:
     try:
         rig.settle()
         kept = [bench(each, rounds, seconds, samples) for each in sorted({case.interval_ms for case in CASES})]
+        text = report.figures(samples, kept, product=PRODUCT, baseline=BARE, rounds=rounds, seconds=seconds)
+        print(text)
+        if not args.quick:
+            report.write(text)
     except (RigError, KeyboardInterrupt) as error:
-        sys.exit(f"bench-gateway: {error or 'stopped'}")
-    text = report.figures(samples, kept, product=PRODUCT, baseline=BARE, rounds=rounds, seconds=seconds)
-    print(text)
-    if not args.quick:
-        report.write(text)
+        sys.exit(f"bench-gateway: {str(error) or 'stopped'}")
 
 
 def bench(interval_ms: float, rounds: int, seconds: int, samples: Samples) -> str:

@@ -6,6 +6,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +51,7 @@ def figures(
 
 def write(text: str) -> None:
     """Put the figures into the page, in place of those that are there."""
-    page = PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     if BEGIN not in page or END not in page:
         raise RigError(f"{PAGE} has no place for the figures; it needs the lines {BEGIN} and {END}.")
     before, _, rest = page.partition(BEGIN)
@@ -83,7 +84,8 @@ def _machine() -> str:
 
 
 def _versions() -> str:
-    found = [f"Python {platform.python_version()}"]
+    optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    found = [f"Python {platform.python_version()} built with{'' if optimised else 'out'} --enable-optimizations"]
     found += [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
     for program, option in (("wrk", "-v"), ("nginx", "-v")):
         path = shutil.which(program, path="/usr/sbin:/usr/local/bin:/usr/bin:/bin")

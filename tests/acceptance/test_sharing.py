@@ -5,7 +5,9 @@ speed.
 """
 
 import contextlib
+import http.client
 import itertools
+import json
 import threading
 import time
 import urllib.error
@@ -155,9 +157,7 @@ def test_a_client_that_goes_away_frees_its_slot_and_is_billed_for_what_was_produ
         with stream:
             seen = sum(1 for _ in itertools.islice(stream, 5))
     assert seen == 5
-    while not (rows := [r for r in product.records() if r["outcome"] == "cancelled"]):
-        time.sleep(0.02)
-    (cut,) = rows
+    cut = cancelled(product, stream=True)
     assert cut["status"] == 499
     assert 4 <= cut["tokens_out"] < 400
     assert cut["token_source"] == "counted"
@@ -165,6 +165,32 @@ def test_a_client_that_goes_away_frees_its_slot_and_is_billed_for_what_was_produ
     # The engine is free too: what comes next does not wait behind 400 tokens.
     after = ask(product, "support", "interactive", tokens=2)
     assert after["usage"]["completion_tokens"] <= 2
+
+
+def test_a_client_that_goes_away_before_its_whole_answer_frees_its_slot_and_is_billed_alike(product: Product) -> None:
+    connection = http.client.HTTPConnection(product.gateway.removeprefix("http://"))
+    with contextlib.closing(connection):
+        body = {"model": "smollm2", "prompt": "A very long story:", "max_tokens": 400, "ignore_eos": True}
+        headers = {"content-type": "application/json", "authorization": f"Bearer {product.keys['support']}"}
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        wait_for(product, "support", in_use_milli_gpu=1000)
+        # The engine works on all its slots in turn: when this one has its eight tokens, the other has some as well.
+        ask(product, "support", "interactive")
+    cut = cancelled(product, stream=False)
+    assert cut["status"] == 499
+    assert 0 < cut["tokens_out"] < 400
+    assert cut["token_source"] == "counted"
+    assert cut["milli_gpu_ns"] == cut["milli_gpu"] * cut["run_ns"] > 0
+    # Its first token came from the engine, although the client never saw a byte; and the engine is free.
+    assert 0 < cut["first_token_ns"] < cut["total_ns"]
+    assert ask(product, "support", "interactive", tokens=2)["usage"]["completion_tokens"] <= 2
+
+
+def cancelled(product: Product, *, stream: bool) -> dict[str, Any]:
+    while not (rows := [r for r in product.records() if r["outcome"] == "cancelled" and r["stream"] == stream]):
+        time.sleep(0.02)
+    (row,) = rows
+    return row
 
 
 def started_ns(row: Mapping[str, Any]) -> int:

@@ -3,7 +3,7 @@
 from commonpool.core import views
 from commonpool.core.effects import Fail, Refuse
 from commonpool.core.events import ReplicaDraining, ReplicaLost
-from commonpool.core.model import Deployment, Limits, LoanEnd, Outcome, Reason, TokenSource, Usage
+from commonpool.core.model import Deployment, Limits, LoanEnd, Outcome, Reason, TokenSource, Usage, UsageRecord
 from tests.core.worlds import CONTEXT, SLOTS, World, dispatched, policy, refused, tenant
 
 
@@ -335,3 +335,46 @@ def test_a_request_with_many_kv_tokens_uses_its_dominant_share() -> None:
     world = World(policy(tenant("a", 2000), milli_gpu=2000, deployments=shape))
     world.arrive("a0", "a", tokens_in=900, tokens_out_max=100)
     assert views.tenants(world.machine.state)[0].in_use == 1000
+
+
+def test_a_record_says_all_of_it_each_in_its_place() -> None:
+    world = World(policy(tenant("a", 500, elastic_cap=500), milli_gpu=2000))
+    world.now = 100
+    world.arrive("first", "a")
+    world.now = 200
+    world.arrive("r", "a", "batch", app="desk", cost_center="CC-7", endpoint="completions", stream=True)
+    world.now = 1_000
+    world.end("first")
+    world.now = 1_700
+    usage = Usage(11, 7, 13, TokenSource.COUNTED)
+    world.end("r", Outcome.CANCELLED, usage=usage, status=499, first_token_at=1_300)
+    assert world.records[-1] == UsageRecord(
+        request_id="r",
+        attempt=1,
+        tenant="a",
+        app="desk",
+        cost_center="CC-7",
+        model="m",
+        version="1",
+        tier="batch",
+        endpoint="completions",
+        stream=True,
+        pool="main",
+        replica="m-0",
+        outcome=Outcome.CANCELLED,
+        status=499,
+        reason="",
+        arrived_ns=200,
+        wait_ns=800,
+        first_token_ns=1_100,
+        total_ns=1_500,
+        run_ns=700,
+        tokens_in=11,
+        tokens_cached=7,
+        tokens_out=13,
+        token_source=TokenSource.COUNTED,
+        milli_gpu=500,
+        milli_gpu_ns=350_000,
+        micro_per_gpu_hour=2_500_000,
+        loans=(),
+    )

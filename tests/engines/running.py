@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import uvloop
 
 from commonpool.backends import probe
@@ -51,15 +52,6 @@ async def post(handle: LocalHandle, path: str, body: dict[str, Any]) -> tuple[in
     return answer.status, msgspec.json.decode(answer.body)
 
 
-async def stream(handle: LocalHandle, path: str, body: dict[str, Any]) -> list[bytes]:
-    """The payloads of a stream's events, `[DONE]` left out."""
-    answer = await probe.ask(handle.target, "POST", path, msgspec.json.encode({**body, "stream": True}), TIMEOUT_NS)
-    assert answer.status == 200, answer.body
-    payloads = [line.removeprefix(b"data: ") for line in answer.body.split(b"\n") if line.startswith(b"data: ")]
-    assert payloads[-1] == b"[DONE]"
-    return payloads[:-1]
-
-
 @contextlib.asynccontextmanager
 async def asked(handle: LocalHandle, path: str, body: dict[str, Any]) -> AsyncIterator[asyncio.StreamReader]:
     """A request that was sent and whose answer nobody has read yet; leaving the block closes its connection."""
@@ -81,3 +73,19 @@ async def asked(handle: LocalHandle, path: str, body: dict[str, Any]) -> AsyncIt
 
 async def busy_slots(handle: LocalHandle) -> int:
     return sum(slot["is_processing"] for slot in await get(handle, "/slots"))
+
+
+async def until_busy(handle: LocalHandle, *, slots: int) -> None:
+    """Wait until that many slots are busy."""
+    for _ in range(2000):
+        if await busy_slots(handle) == slots:
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail(f"{slots} slots were never busy")
+
+
+async def total(handle: LocalHandle, what: str) -> int:
+    """A counter of the engine."""
+    answer = await probe.ask(handle.target, "GET", "/metrics", b"", 10 * NS_PER_S)
+    values = dict(line.split() for line in answer.body.decode().splitlines() if not line.startswith("#"))
+    return int(float(values[f"llamacpp:{what}_total"]))

@@ -4,14 +4,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from commonpool.engines.assemble import Assembly
 
+JSON = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3)
+NAMES = st.sampled_from(["index", "id", "name", "function", "tool_calls"])
 HEAD = {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
 
 
-def together(*chunks: dict[str, Any], per_choice: bool = False) -> Any:
-    assembly = Assembly(per_choice=per_choice)
+def together(*chunks: dict[str, Any]) -> Any:
+    assembly = Assembly()
     for chunk in chunks:
         assembly.feed(msgspec.json.encode(chunk))
     return msgspec.json.decode(assembly.body())
@@ -74,14 +78,10 @@ def test_choices_are_ordered_however_they_come() -> None:
     assert [c["finish_reason"] for c in answer["choices"]] == [None, "length"]
 
 
-@pytest.mark.parametrize(("per_choice", "completion"), [(True, 7), (False, 4)])
-def test_usage_of_each_choice_is_added_and_their_prompt_is_not(per_choice: bool, completion: int) -> None:
-    answer = together(said(0), used(10, 3), said(1), used(10, 4), per_choice=per_choice)
-    assert answer["usage"] == {
-        "prompt_tokens": 10,
-        "completion_tokens": completion,
-        "total_tokens": 10 + completion,
-    }
+def test_of_what_is_told_again_the_last_counts() -> None:
+    answer = together({**used(10, 3), "timings": {"x": 1}}, said(finish="stop"), said(finish="stop"), used(10, 4))
+    assert (answer["usage"], answer["timings"]) == (used(10, 4)["usage"], {"x": 1})
+    assert answer["choices"][0]["finish_reason"] == "stop"
 
 
 def test_log_probabilities_are_joined() -> None:
@@ -89,8 +89,13 @@ def test_log_probabilities_are_joined() -> None:
         choice = {"index": 0, "delta": {"content": token}, "logprobs": {"content": [{"token": token}]}}
         return {**HEAD, "choices": [choice]}
 
-    answer = together(piece("a"), piece("b"))
+    answer = together(piece("a"), piece("b"), said(finish="stop"))
     assert answer["choices"][0]["logprobs"] == {"content": [{"token": "a"}, {"token": "b"}]}
+
+
+def test_what_is_null_in_every_event_is_null() -> None:
+    choice = {"index": 0, "text": "a", "logprobs": None, "finish_reason": None}
+    assert together({"choices": [choice]})["choices"] == [choice]
 
 
 def test_completions_have_text() -> None:
@@ -104,12 +109,24 @@ def test_completions_have_text() -> None:
     }
 
 
-def test_progress_is_not_part_of_an_answer() -> None:
-    answer = together({**said(content=None), "prompt_progress": {"processed": 16}}, said(content="a", finish="stop"))
-    assert "prompt_progress" not in answer
-    assert len(answer["choices"]) == 1
-
-
-def test_what_is_no_object_is_an_error() -> None:
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"[1]",
+        b"ping",
+        b'{"choices":1}',
+        b'{"choices":[1]}',
+        b'{"choices":[{"index":"0"}]}',
+        b'{"choices":[{"delta":1}]}',
+    ],
+)
+def test_what_is_no_chunk_is_an_error(payload: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        Assembly(per_choice=False).feed(b"[1]")
+        Assembly().feed(payload)
+
+
+@example([[1], [{"index": 0}], [{"index": 0, "id": "a"}]])
+@given(st.lists(st.recursive(JSON, lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner), max_leaves=6)))
+def test_whatever_a_delta_holds_can_be_put_together(deltas: list[Any]) -> None:
+    answer = together(*[said(index % 2, tool_calls=delta, x=delta) for index, delta in enumerate(deltas)])
+    assert len(answer["choices"]) == min(2, len(deltas))

@@ -27,3 +27,7 @@ def test_a_target_shows_its_address_and_never_its_credential(host: str, tls: ssl
 def test_every_adapter_of_the_configuration_is_known() -> None:
     assert set(get_args(get_type_hints(AttachedEngine)["adapter"])) == set(ADAPTERS)
     assert all(adapter.name == name for name, adapter in ADAPTERS.items())
+
+
+def test_usage_of_each_choice_is_only_told_in_streams() -> None:
+    assert all(adapter.frees_streams_only for adapter in ADAPTERS.values() if adapter.usage_per_choice)

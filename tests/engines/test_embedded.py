@@ -1,20 +1,16 @@
 """The embedded engine itself, with the example model: what it serves, refuses, and lets go of."""
 
-import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from commonpool.backends import probe
 from commonpool.backends.base import BackendError
-from commonpool.backends.local import LocalBackend, LocalHandle
-from commonpool.core.model import NS_PER_S
-from commonpool.engines.assemble import Assembly
-from tests.engines.running import TIMEOUT_NS, asked, busy_slots, engine, model, post, run, stream
+from commonpool.backends.local import LocalBackend
+from tests.engines.running import TIMEOUT_NS, asked, busy_slots, engine, model, post, run, total, until_busy
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -75,31 +71,6 @@ def test_a_prompt_of_three_megabytes_is_an_error_with_the_limit(tmp_path: Path) 
     run(main)
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [{}, {"n": 2}, {"logprobs": True, "top_logprobs": 2}],
-    ids=["plain", "two choices", "logprobs"],
-)
-def test_a_stream_put_together_is_the_answer_that_was_not_streamed(tmp_path: Path, extra: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with engine(tmp_path, model(slots=2, context_tokens=512)) as handle:
-            body = {**QUESTION, **extra}
-            _, whole = await post(handle, CHAT, body)
-            assembly = Assembly(per_choice=True)
-            options = {"stream_options": {"include_usage": True}, "return_progress": True}
-            for payload in await stream(handle, CHAT, {**body, **options}):
-                assembly.feed(payload)
-            together = msgspec.json.decode(assembly.body())
-
-            choices = extra.get("n", 1)
-            assert together["object"] == whole["object"] == "chat.completion"
-            assert [_essence(choice) for choice in together["choices"]] == [_essence(c) for c in whole["choices"]]
-            assert together["usage"]["completion_tokens"] == choices * whole["usage"]["completion_tokens"]
-            assert together["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
-
-    run(main)
-
-
 def test_a_client_that_leaves_a_stream_frees_its_slot(tmp_path: Path) -> None:
     async def main() -> None:
         async with engine(tmp_path) as handle:
@@ -107,8 +78,8 @@ def test_a_client_that_leaves_a_stream_frees_its_slot(tmp_path: Path) -> None:
             async with asked(handle, COMPLETIONS, body) as reader:
                 await reader.readuntil(b"data: ")
                 assert await busy_slots(handle) == 1
-            await _busy(handle, slots=0)
-            assert await _total(handle, "tokens_predicted") < LONG
+            await until_busy(handle, slots=0)
+            assert await total(handle, "tokens_predicted") < LONG
 
     run(main)
 
@@ -122,8 +93,8 @@ def test_a_client_that_leaves_while_its_prompt_is_read_frees_its_slot(tmp_path: 
             async with asked(handle, COMPLETIONS, body) as reader:
                 await reader.readuntil(b"prompt_progress")
                 assert await busy_slots(handle) == 1
-            await _busy(handle, slots=0)
-            assert await _total(handle, "prompt_tokens") < LONG_PROMPT.count(" ")
+            await until_busy(handle, slots=0)
+            assert await total(handle, "prompt_tokens") < LONG_PROMPT.count(" ")
 
     run(main)
 
@@ -135,9 +106,9 @@ def test_it_does_not_notice_a_client_that_leaves_an_answer_in_one_piece(tmp_path
         async with engine(tmp_path, model(slots=1, context_tokens=512)) as handle:
             assert handle.target.adapter.frees_streams_only
             async with asked(handle, COMPLETIONS, {"prompt": "Once", "max_tokens": 100, "ignore_eos": True}):
-                await _busy(handle, slots=1)
-            await _busy(handle, slots=0)
-            assert await _total(handle, "tokens_predicted") == 100
+                await until_busy(handle, slots=1)
+            await until_busy(handle, slots=0)
+            assert await total(handle, "tokens_predicted") == 100
 
     run(main)
 
@@ -167,26 +138,5 @@ def test_ctrl_c_is_for_the_parent_alone(tmp_path: Path) -> None:
     run(main)
 
 
-async def _busy(handle: LocalHandle, *, slots: int) -> None:
-    """Wait until that many slots are busy."""
-    for _ in range(2000):
-        if await busy_slots(handle) == slots:
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail(f"{slots} slots were never busy")
-
-
-async def _total(handle: LocalHandle, what: str) -> int:
-    """A counter of the engine."""
-    answer = await probe.ask(handle.target, "GET", "/metrics", b"", 10 * NS_PER_S)
-    values = dict(line.split() for line in answer.body.decode().splitlines() if not line.startswith("#"))
-    return int(float(values[f"llamacpp:{what}_total"]))
-
-
 def _dot(left: list[float], right: list[float]) -> float:
     return sum(a * b for a, b in zip(left, right, strict=True))
-
-
-def _essence(choice: dict[str, Any]) -> dict[str, Any]:
-    """What a choice says, without what differs from run to run."""
-    return {**choice, "logprobs": [item["token"] for item in (choice.get("logprobs") or {}).get("content", [])]}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from commonpool.core.model import Outcome
+from commonpool.engines.registry import LLAMACPP, OPENAI
 from commonpool.gateway.http import AHEAD_BYTES_MAX
 from tests.faults.peer import Peer
 from tests.faults.rig import Rig, asking, assert_answers, echo, echoed, marks, rig
@@ -107,6 +108,15 @@ async def within_an_answer(stage: Stage, peer: Peer) -> None:
     await stage.here.heard_engine()
 
 
+async def within_a_gathered_answer(stage: Stage, peer: Peer) -> None:
+    stage.here.ready("tiny-0", stage.here.engine.port, LLAMACPP)
+    call = await stage.asked(peer)
+    assert call.json["stream"]
+    call.begin_stream()
+    call.chunk(text_event("one") + text_event("two"))
+    await stage.here.heard_engine()
+
+
 async def before_reading(stage: Stage, peer: Peer) -> None:
     call = await stage.asked(peer)
     call.answer(chat_answer("x" * 100_000))
@@ -166,6 +176,7 @@ PHASES: dict[Phase, list[tuple[Outcome, int, bool]]] = {
     within_a_stream: [CANCELLED],
     within_an_event: [CANCELLED],
     within_an_answer: [CANCELLED],
+    within_a_gathered_answer: [CANCELLED],
     before_reading: [COMPLETED],
     while_stalled: [CANCELLED],
     between_two: [COMPLETED],
@@ -180,7 +191,7 @@ PHASES: dict[Phase, list[tuple[Outcome, int, bool]]] = {
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
 def test_a_client_that_leaves_gives_everything_back(tmp_path: Path, phase: Phase, how: str) -> None:
     async def main() -> None:
-        async with rig(tmp_path, replicas=1, slots=1) as here:
+        async with rig(tmp_path, adapters=(OPENAI,), slots=1) as here:
             stage = Stage(here)
             peer = await here.peer()
             await phase(stage, peer)
@@ -194,11 +205,12 @@ def test_a_client_that_leaves_gives_everything_back(tmp_path: Path, phase: Phase
     run(main)
 
 
-def test_the_part_of_a_stream_that_was_produced_is_charged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", [within_a_stream, within_a_gathered_answer], ids=lambda phase: phase.__name__)
+def test_the_part_of_a_stream_that_was_produced_is_charged(tmp_path: Path, phase: Phase) -> None:
     async def main() -> None:
-        async with rig(tmp_path) as here:
+        async with rig(tmp_path, adapters=(OPENAI,)) as here:
             peer = await here.peer()
-            await within_a_stream(Stage(here), peer)
+            await phase(Stage(here), peer)
             peer.reset()
             await until(lambda: bool(here.seen))
             assert here.seen[0].tokens_out == 2
@@ -209,7 +221,7 @@ def test_the_part_of_a_stream_that_was_produced_is_charged(tmp_path: Path) -> No
 
 def test_the_next_in_the_queue_gets_the_slot_of_one_who_left(tmp_path: Path) -> None:
     async def main() -> None:
-        async with rig(tmp_path, replicas=1, slots=1) as here:
+        async with rig(tmp_path, adapters=(OPENAI,), slots=1) as here:
             stage = Stage(here)
             first, second, third = [await here.peer() for _ in range(3)]
             call = await stage.asked(first)
@@ -260,5 +272,37 @@ def test_a_flood_behind_a_request_does_not_hide_that_its_client_left(tmp_path: P
                 here.pass_time(1)
                 await asyncio.sleep(0.001)
             assert call.lost.is_set()
+
+    run(main)
+
+
+def test_one_client_too_many_is_told_so_and_the_others_go_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path) as here:
+            here.gateway.connections_max = 3
+            peers = [await here.peer() for _ in range(3)]
+            await until(lambda: len(here.gateway.connections) == 3)
+            surplus = await here.peer()
+            (reply,) = await surplus.replies()
+            assert (reply.status, reply.code) == (503, "too_many_connections")
+            for peer in peers:
+                mark = here.mark()
+                peer.send(asking(mark))
+                assert_answers(await peer.reply(), mark)
+
+    run(main)
+
+
+def test_a_flood_is_read_no_faster_than_it_is_answered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, send_bytes=4096) as here:
+            peer = await here.peer(receive_bytes=4096)
+            count = 400
+            peer.send(get("/v1/none", headers=f"x: {'y' * 2000}\r\n") * count)
+            await until(lambda: any(each._full for each in here.gateway.connections))
+            kept = sum(len(each._ahead) + each._transport.get_write_buffer_size() for each in here.gateway.connections)
+            assert kept < 2 * AHEAD_BYTES_MAX + 512 * 1024
+            for _ in range(count):
+                assert (await peer.reply()).status == 404
 
     run(main)

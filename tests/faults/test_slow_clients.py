@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from commonpool.core.model import Outcome
+from commonpool.engines.registry import OPENAI
 from commonpool.gateway.http import LINGER, LINGER_NS
 from tests.faults.peer import Peer
 from tests.faults.rig import TIMEOUTS, Rig, asking, assert_answers, rig
@@ -108,7 +109,7 @@ def test_a_connection_that_is_not_used_again_is_closed(tmp_path: Path) -> None:
 
 def test_a_request_that_waits_or_runs_has_no_limit_of_its_connection(tmp_path: Path) -> None:
     async def main() -> None:
-        async with rig(tmp_path, replicas=1, slots=1) as here:
+        async with rig(tmp_path, adapters=(OPENAI,), slots=1) as here:
             calls: list[Call] = []
             here.engine.script = calls.append
             peers = [await here.peer() for _ in range(2)]

@@ -20,7 +20,6 @@ from commonpool.gateway.server import Gateway
 
 KEY = b"Bearer cp_test"
 OPENAI = Adapter("openai")
-LLAMACPP = Adapter("llamacpp", usage_per_choice=True, tokenize_path="/tokenize")
 SECOND = 1_000_000_000
 
 
@@ -438,6 +437,12 @@ def text_event(text: str, index: int = 0, ending: bytes = b"\n\n") -> bytes:
 
 def usage_event(tokens_in: int = 7, tokens_out: int = 3, ending: bytes = b"\n\n") -> bytes:
     return event(_chunk(choices=[], usage=usage_json(tokens_in, tokens_out)), ending)
+
+
+def progress_event(ending: bytes = b"\n\n") -> bytes:
+    """An engine has read some of the prompt."""
+    delta = {"index": 0, "delta": {"role": "assistant", "content": None}, "finish_reason": None}
+    return event(_chunk(choices=[delta], prompt_progress={"total": 34, "cache": 0, "processed": 18}), ending)
 
 
 def done_event(ending: bytes = b"\n\n") -> bytes:

@@ -166,8 +166,11 @@ CONTINUED: dict[str, tuple[bytes, int, str]] = {
     "unknown credential": (chat(identity=IDENTITY.replace(b"cp_test", b"cp_best")), 401, "invalid_api_key"),
     "no length": (POST + IDENTITY + b"\r\n", 400, "empty_body"),
     "length zero": (POST + IDENTITY + b"content-length: 0\r\n\r\n", 400, "empty_body"),
+    "line ends in a path": (chat(start=POST.replace(b"/v1/chat", b"/v1%0d%0aset-cookie:%20a")), 404, "path_not_found"),
+    "line ends in a name": (
+        b"GET /v1/models/a%0d%0aset-cookie:%20b HTTP/1.1\r\n" + IDENTITY + b"\r\n", 404, "model_not_found"),
     "body where none is read": (chat(start=b"GET /v1/models/none HTTP/1.1\r\n"), 404, "model_not_found"),
-}
+}  # fmt: skip
 
 
 async def deliver(here: Rig, peer: Peer, data: bytes, size: int) -> None:
@@ -255,6 +258,27 @@ def test_head_has_no_body_and_the_same_headers(tmp_path: Path) -> None:
                 assert whole.status == bare.status == status
                 assert whole.headers["content-length"] == bare.headers["content-length"] == str(len(whole.body))
                 assert not bare.body
+
+    run(main)
+
+
+def test_nothing_of_a_head_reaches_the_engine_but_a_good_trace(tmp_path: Path) -> None:
+    good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    others = "x-tenant: other\r\ncookie: a=b\r\nuser-agent: me\r\nx-request-id: mine\r\nexpect: 100-continue\r\n"
+
+    async def main() -> None:
+        async with rig(tmp_path) as here:
+            for trace, expected in ((good, good), (good.upper(), None), (good + "-x", None)):
+                peer = await here.peer()
+                mark = here.mark()
+                peer.send(asking(mark, headers=f"{others}traceparent: {trace}\r\n"))
+                reply = await peer.reply()
+                assert_answers(reply, mark)
+                assert "mine" not in str(reply.headers)
+                headers = here.engine.calls[-1].headers
+                assert headers.pop("traceparent", None) == expected
+                assert headers.pop("user-agent") == "commonpool"
+                assert headers.keys() == {"host", "accept", "content-type", "content-length"}
 
     run(main)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from commonpool.engines.base import Adapter
+from commonpool.engines.registry import LLAMACPP, OPENAI
 from tests.faults.peer import Peer, Reply
 from tests.faults.rig import MARK, Rig, asking, body, echo, echoed, marks, pieces, rig
 from tests.gateway.fakes import Call, get, post, run, until
@@ -131,10 +133,12 @@ def test_on_a_connection_that_knows_its_head_it_is_answered_the_same(tmp_path: P
     run(main)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_wherever_the_engines_answer_is_cut_the_client_reads_the_same(tmp_path: Path, *, stream: bool) -> None:
+@pytest.mark.parametrize(("adapter", "stream"), [(OPENAI, False), (OPENAI, True), (LLAMACPP, False), (LLAMACPP, True)])
+def test_wherever_the_engines_answer_is_cut_the_client_reads_the_same(
+    tmp_path: Path, adapter: Adapter, *, stream: bool
+) -> None:
     async def main() -> None:
-        async with rig(tmp_path) as here:
+        async with rig(tmp_path, adapters=(adapter,)) as here:
             peer = await here.peer()
             sizes: list[int] = []
             calls: list[Call] = []

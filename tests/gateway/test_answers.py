@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from commonpool.core.model import TokenSource, Usage
-from commonpool.gateway.answers import chunk_of, engine_error, estimate, texts_of, usage_of, with_usage
+from commonpool.gateway.answers import (
+    chunk_of,
+    engine_error,
+    estimate,
+    event_error,
+    texts_of,
+    usage_chunk,
+    usage_of,
+    without_usage,
+)
 from tests.gateway.fakes import chat_answer, usage_json
 
 
@@ -45,11 +54,12 @@ def test_texts_and_their_estimate() -> None:
     assert estimate(11, texts) == Usage(11, 0, 2, TokenSource.ESTIMATED)
 
 
-def test_counts_are_replaced_and_nothing_else() -> None:
+def test_usage_is_put_alone_or_left_out_and_nothing_else_changes() -> None:
     body = chat_answer("a", "b", usage={**usage_json(7, 3, cached=2), "extra": 1}, timings={"x": 1.50})
-    fixed = json.loads(with_usage(body, Usage(7, 2, 10)))
-    assert fixed["usage"] == {**usage_json(7, 10, cached=2), "extra": 1}
-    assert {**fixed, "usage": 0} == {**json.loads(body), "usage": 0}
+    whole = json.loads(body)
+    alone = json.loads(usage_chunk(body, Usage(7, 2, 10)))
+    assert alone == {**whole, "choices": [], "usage": {**usage_json(7, 10, cached=2), "extra": 1}}
+    assert {**json.loads(without_usage(body)), "usage": whole["usage"]} == whole
 
 
 @pytest.mark.parametrize(
@@ -80,3 +90,21 @@ def test_what_a_failing_engine_says_is_not_passed_on() -> None:
     error = engine_error(500, b'{"error":{"message":"/srv/models/x.gguf: CUDA error"}}')
     assert error.status == 500
     assert "/srv" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        ({"code": 400, "message": "too long"}, 400, "too long"),
+        ({"code": "422", "message": "no such grammar"}, 422, "no such grammar"),
+        ({"code": 401, "message": "Invalid API key sk-1234"}, 502, "The engine refused the gateway's request"),
+        ({"code": 500, "message": "/srv: CUDA error"}, 502, "The engine failed within its answer"),
+        ({"code": "out_of_memory", "message": "/srv"}, 502, "The engine failed within its answer"),
+        ({"message": "/srv"}, 502, "The engine failed within its answer"),
+        ("/srv", 502, "The engine failed within its answer"),
+    ],
+)
+def test_the_error_that_ends_a_stream(error: Any, status: int, message: str) -> None:
+    answer = event_error(json.dumps({"error": error}).encode())
+    assert answer.status == status
+    assert answer.message.startswith(message)

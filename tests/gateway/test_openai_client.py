@@ -8,11 +8,10 @@ import openai
 import pytest
 
 from commonpool.core.model import Reason
+from commonpool.engines.registry import LLAMACPP
 from commonpool.gateway.identity import Principal
 from tests.gateway.fakes import (
-    LLAMACPP,
     SECOND,
-    Call,
     World,
     chat_answer,
     done_event,
@@ -102,14 +101,9 @@ def test_tools_go_to_the_engine_and_calls_come_back() -> None:
 def test_two_choices_of_an_engine_that_counts_one() -> None:
     async def main() -> None:
         async with world(identify=known, adapter=LLAMACPP) as here, client(here) as api:
-
-            def script(call: Call) -> None:
-                if call.path == "/tokenize":
-                    call.answer(b'{"tokens":[1,2,3]}')
-                else:
-                    call.answer(chat_answer("one", "two", usage=usage_json(7, 2)))
-
-            here.engine.script = script
+            here.engine.script = lambda call: call.stream(
+                text_event("two", 1), text_event("one"), usage_event(7, 2), usage_event(7, 3), done_event()
+            )
             answer = await api.chat.completions.create(model="tiny", messages=MESSAGES, n=2)
             assert [choice.message.content for choice in answer.choices] == ["one", "two"]
             assert answer.usage is not None

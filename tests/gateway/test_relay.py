@@ -8,9 +8,9 @@ import pytest
 
 from commonpool.config.structs import Timeouts
 from commonpool.core.model import Outcome, Reason, TokenSource, Usage
+from commonpool.engines.registry import LLAMACPP
 from commonpool.gateway.relay import STATUS_GONE
 from tests.gateway.fakes import (
-    LLAMACPP,
     SECOND,
     Call,
     World,
@@ -496,7 +496,8 @@ def test_before_the_first_byte(stream: bool) -> None:
             await gone(here)
             (ended,) = here.desk.ended_events
             assert (ended.outcome, ended.status) == (Outcome.CANCELLED, STATUS_GONE)
-            assert ended.usage == Usage(here.desk.requests[0].tokens_in, 0, 0, TokenSource.ESTIMATED)
+            source = TokenSource.COUNTED if stream else TokenSource.ESTIMATED
+            assert ended.usage == Usage(here.desk.requests[0].tokens_in, 0, 0, source)
 
     run(main)
 

@@ -2,14 +2,15 @@
 
 import itertools
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from commonpool.core.model import TokenSource, Usage
-from commonpool.gateway.sse import EVENT_BYTES_MAX, EventStream, EventTooLargeError
-from tests.gateway.fakes import done_event, event, text_event, usage_event
+from commonpool.gateway.sse import EVENT_BYTES_MAX, EventStream, EventTooLargeError, ProgressStream, payloads
+from tests.gateway.fakes import done_event, event, progress_event, text_event, usage_event, usage_json
 
 ENDINGS = [b"\n\n", b"\r\n\r\n"]
 
@@ -18,8 +19,12 @@ def texts(*words: str, ending: bytes = b"\n\n") -> bytes:
     return b"".join(text_event(word, ending=ending) for word in words)
 
 
-def stream(*, include_usage: bool = False, per_choice: bool = False) -> EventStream:
-    return EventStream(include_usage=include_usage, per_choice=per_choice)
+def stream(*, include_usage: bool = False, choices: int | None = None) -> EventStream:
+    return EventStream(include_usage=include_usage, choices=choices)
+
+
+def completion_event(text: str, index: int = 0, **more: Any) -> bytes:
+    return event({"choices": [{"index": index, "text": text}], **more})
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -60,7 +65,7 @@ def test_text_that_looks_like_framing_or_json_is_text() -> None:
     tricky = texts('{"usage": {"prompt_tokens": 1}}', "data: [DONE]", '"error": {}', '"content":"x"')
     events = stream()
     assert events.feed(tricky) == tricky
-    assert (events.usage, events.done, events.failed) == (None, False, False)
+    assert (events.usage, events.done, events.error) == (None, False, None)
     assert events.tokens_out == 4
 
 
@@ -98,7 +103,7 @@ def test_only_what_carries_text_is_counted() -> None:
 
 @pytest.mark.parametrize("include_usage", [True, False])
 def test_usage_of_each_choice_becomes_one_chunk(include_usage: bool) -> None:
-    events = stream(include_usage=include_usage, per_choice=True)
+    events = stream(include_usage=include_usage, choices=2)
     assert events.feed(texts("a", "b") + usage_event(7, 3)) == texts("a", "b")
     assert events.feed(usage_event(7, 4) + done_event()) == b""
     assert events.usage == Usage(7, 0, 7)
@@ -111,8 +116,24 @@ def test_usage_of_each_choice_becomes_one_chunk(include_usage: bool) -> None:
         assert chunk["choices"] == []
 
 
+def test_usage_beside_the_end_of_each_choice_is_taken_out_and_summed() -> None:
+    ends = [completion_event("", index, usage=usage_json(7, 3 + index, cached=2)) for index in range(2)]
+    events = stream(include_usage=True, choices=2)
+    assert events.feed(ends[0] + ends[1] + done_event()) == completion_event("", 0) + completion_event("", 1)
+    assert events.usage == Usage(7, 2, 7)
+    chunk = json.loads(next(payloads(events.ending())))
+    assert (chunk["choices"], chunk["usage"]) == ([], usage_json(7, 7, cached=2))
+
+
+def test_each_prompt_is_counted_once_however_many_choices_it_has() -> None:
+    events = stream(choices=2)
+    for tokens_in in (1, 6, 6, 1):
+        events.feed(completion_event("", usage=usage_json(tokens_in, 2)))
+    assert events.usage == Usage(7, 0, 8)
+
+
 def test_a_cut_stream_with_usage_of_some_choices_is_counted() -> None:
-    events = stream(per_choice=True)
+    events = stream(choices=3)
     events.feed(texts("a", "b", "c") + usage_event(7, 2))
     assert events.counted(9) == Usage(9, 0, 3, TokenSource.COUNTED)
 
@@ -120,11 +141,12 @@ def test_a_cut_stream_with_usage_of_some_choices_is_counted() -> None:
 def test_an_error_event_fails_the_stream_and_is_not_passed_on() -> None:
     events = stream()
     assert events.feed(texts("a") + event({"error": {"message": "/srv/x: CUDA error", "code": 500}})) == texts("a")
-    assert events.failed
+    assert events.error is not None
+    assert "/srv" not in events.error.message
     null = event({"choices": [{"delta": {"content": "x"}}], "error": None})
     events = stream()
     assert events.feed(null) == null
-    assert not events.failed
+    assert events.error is None
 
 
 def test_nothing_after_done_is_relayed() -> None:
@@ -147,3 +169,24 @@ def test_an_event_of_several_lines() -> None:
     chunk = b'event: m\ndata: {"choices":[],\ndata: "usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
     assert events.feed(chunk) == b""
     assert events.usage == Usage(1, 0, 2)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_progress_is_not_for_clients_wherever_it_is_split(ending: bytes) -> None:
+    kept = texts("prompt_progress", '{"prompt_progress":{', ending=ending)
+    whole = progress_event(ending) * 2 + kept[:-10] + kept[-10:] + progress_event(ending) + done_event(ending)
+    for at in range(len(whole) + 1):
+        events = ProgressStream(include_usage=False)
+        assert events.feed(whole[:at]) + events.feed(whole[at:]) == kept
+        assert (events.done, events.tokens_out) == (True, 2)
+
+
+def test_text_beside_progress_is_not_counted() -> None:
+    events = ProgressStream(include_usage=False)
+    assert events.feed(completion_event("a", prompt_progress={"processed": 16})) == b""
+    assert events.counted(9) == Usage(9, 0, 0, TokenSource.COUNTED)
+
+
+def test_payloads_are_what_events_carry() -> None:
+    data = b": ping\n\n" + event(b"1") + b"event: m\r\ndata: 2\r\ndata: 3\r\n\r\n" + done_event()
+    assert list(payloads(data)) == [b"1", b"2\n3"]

@@ -64,7 +64,9 @@ def test_prompts(endpoint: Endpoint, field: str, value: Any, sequences: int, tok
 
 
 def test_choices_times_prompts() -> None:
-    assert read({"model": "tiny", "prompt": ["a", "b"], "n": 2, "best_of": 4}, "completions").sequences == 8
+    ask = read({"model": "tiny", "prompt": ["a", "b"], "n": 2, "best_of": 4}, "completions")
+    assert (ask.choices, ask.sequences) == (2, 8)
+    assert (read(chat()).choices, read(chat(n=3)).choices, read(chat(n=None)).choices) == (1, 3, 1)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +160,18 @@ def test_a_stream_always_reports_usage_and_the_clients_wish_is_kept() -> None:
     assert not read(evading).include_usage
     assert read(chat(stream=True, stream_options={"include_usage": True})).include_usage
     assert not read(chat(stream=True, stream_options=None)).include_usage
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_body_can_be_made_to_ask_for_a_stream_without_changing_what_it_asks_of_another_engine(stream: bool) -> None:
+    body = chat(stream=stream, stream_options={"include_usage": False}, return_progress=False, cache_prompt=True)
+    ask = read(body)
+    plain = json.loads(ask.body("other"))
+    forced = {**chat(), "model": "served", "stream": True, "stream_options": {"include_usage": True}}
+    assert json.loads(ask.streamed_body("served", None)) == forced
+    assert json.loads(ask.streamed_body("served", "return_progress")) == {**forced, "return_progress": True}
+    assert json.loads(ask.body("other")) == plain
+    assert "return_progress" not in plain
 
 
 def test_without_a_stream_nothing_is_added() -> None:

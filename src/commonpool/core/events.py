@@ -20,8 +20,9 @@ class Arrived(msgspec.Struct, frozen=True, gc=False):
 class Ended(msgspec.Struct, frozen=True, gc=False):
     """The attempt that was dispatched has ended, whatever ended it. A second `Ended` for one attempt does nothing.
 
-    `first_token_at` is the absolute time of the answer's first byte, 0 when there was none. `status` is what the client
-    got (499 when it went away). `retry` asks for another attempt: only sensible before the first byte.
+    `first_token_at` is the absolute time of the answer's first byte, or of its first event where the engine streams
+    it; 0 when there was none. `status` is what the client got (499 when it went away). `retry` asks for another
+    attempt: only sensible while the client has got nothing.
     """
 
     request_id: str

@@ -19,21 +19,19 @@ class Rate:
         self._full_at = 0  # ns × per_minute
 
     def _owed(self, now: int) -> int:
-        return max(0, self._full_at - now * self.per_minute)
+        owed = self._full_at - now * self.per_minute
+        return owed if owed > 0 else 0
 
-    def remaining(self, now: int) -> int:
-        """Whole units that can be taken now."""
-        return (MINUTE_NS * self.per_minute - self._owed(now)) // MINUTE_NS
+    def now(self, now: int) -> tuple[int, int]:
+        """Whole units that can be taken now (below 0 where more was used than expected), and how long until full."""
+        owed = self._owed(now)
+        return self.per_minute - -(-owed // MINUTE_NS), -(-owed // self.per_minute)
 
     def wait_ns(self, units: int, now: int) -> int:
         """How long until `units` can be taken; 0 when they can be taken now. Only for units <= per_minute."""
-        excess = self._owed(now) + units * MINUTE_NS - MINUTE_NS * self.per_minute
-        return max(0, -(-excess // self.per_minute))
+        excess = self._owed(now) + (units - self.per_minute) * MINUTE_NS
+        return -(-excess // self.per_minute) if excess > 0 else 0
 
     def take(self, units: int, now: int) -> None:
         """Take units that `wait_ns` found to be there, or correct an earlier take (negative gives back)."""
-        self._full_at = max(self._full_at, now * self.per_minute) + units * MINUTE_NS
-
-    def reset_ns(self, now: int) -> int:
-        """How long until the bucket is full again."""
-        return -(-self._owed(now) // self.per_minute)
+        self._full_at = now * self.per_minute + self._owed(now) + units * MINUTE_NS

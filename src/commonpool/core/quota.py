@@ -130,7 +130,8 @@ class Quota:
 
     def free_for(self, node: Node) -> int:
         """What is left of the pool for this tenant: free capacity less what the others have reserved."""
-        return self.capacity - self.use - self.reserved_idle + node.reserved_idle
+        free = self.capacity - self.use - self.reserved_idle
+        return free + node.reserved_idle if node.reserved else free
 
     def blocker(self, node: Node, ask: int) -> Node | None:
         """The first node on the tenant's path that has no room for `ask`, or None."""
@@ -145,18 +146,19 @@ class Quota:
 
     def take(self, node: Node, amount: int) -> None:
         """One more request of the tenant runs, with this much."""
-        idle = node.reserved_idle
+        idle = node.reserved_idle if node.reserved else 0
         self.use += amount
         step: Node | None = node
         while step is not None:
             step.use += amount
             step.running += 1
             step = step.parent
-        self.reserved_idle += node.reserved_idle - idle
+        if node.reserved:
+            self.reserved_idle += node.reserved_idle - idle
 
     def give(self, node: Node, amount: int) -> list[object]:
         """It no longer runs. Returns those that waited for room on its path; they wait no more."""
-        idle = node.reserved_idle
+        idle = node.reserved_idle if node.reserved else 0
         self.use -= amount
         freed: list[object] = []
         step: Node | None = node
@@ -167,5 +169,6 @@ class Quota:
                 freed += step.waiters
                 step.waiters = {}
             step = step.parent
-        self.reserved_idle += node.reserved_idle - idle
+        if node.reserved:
+            self.reserved_idle += node.reserved_idle - idle
         return freed

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from commonpool.core.limits import Rate
 from commonpool.core.state import State
 
 
@@ -104,11 +105,11 @@ def rates(state: State, tenant: str, now: int) -> tuple[RateView | None, RateVie
     account = state.accounts.get(tenant)
     if account is None:
         return None, None
-    requests, tokens = (
-        RateView(rate.per_minute, rate.remaining(now), rate.reset_ns(now)) if rate else None
-        for rate in (account.requests, account.tokens)
-    )
-    return requests, tokens
+    return _rate(account.requests, now), _rate(account.tokens, now)
+
+
+def _rate(rate: Rate | None, now: int) -> RateView | None:
+    return RateView(rate.per_minute, *rate.now(now)) if rate else None
 
 
 def _due(state: State, lender: str) -> int:

@@ -3,106 +3,91 @@
 For engines that let go of a request whose client left only when it is a stream (`Adapter.frees_streams_only`).
 """
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, TypedDict
 
 import msgspec
+from msgspec import Raw
 
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
-_ONCE = frozenset({"role", "id", "type", "name"})  # sent once; other texts come in pieces
-_COUNTS = ("prompt_tokens", "completion_tokens")
+_ONCE: Final = frozenset({"role", "id", "type", "name", "finish_reason"})  # other texts come in pieces
+_CHUNK: Final = Raw(b'"chat.completion.chunk"')
+_ANSWER: Final = Raw(b'"chat.completion"')
+_NONE: Final = Raw(b"null")
+
+
+class _Piece(TypedDict, total=False):
+    """What a chunk says of one choice."""
+
+    index: int
+    delta: dict[str, Any] | None
+    text: str | None
+    logprobs: dict[str, Any] | None
+    finish_reason: str | None
+
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_pieces = msgspec.json.Decoder(list[_Piece] | None).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Assembly:
     """Takes the payloads of a stream's events in order; `body` is the whole answer.
 
-    Each usage chunk is that of one choice (`Adapter.usage_per_choice`) when `per_choice`, so their outputs are added.
+    What is said once (model, usage, timings) is as in the last chunk that said it.
     """
 
-    def __init__(self, *, per_choice: bool) -> None:
-        self._per_choice = per_choice
-        self._head: dict[str, Any] = {}
+    def __init__(self) -> None:
+        self._head: dict[str, Raw] = {}
         self._choices: dict[int, dict[str, Any]] = {}
-        self._usage: dict[str, Any] | None = None
 
     def feed(self, payload: bytes) -> None:
-        """One event's data; not `[DONE]`. Raises msgspec.DecodeError where it is no JSON object."""
-        chunk = _decode(payload)
-        if "prompt_progress" in chunk:
-            return
-        for choice in chunk.pop("choices", None) or ():
-            self._add(choice)
-        self._count(chunk.pop("usage", None))
-        self._head.update(chunk)
+        """One event's data; not `[DONE]`. Raises msgspec.DecodeError where it is no chunk of an answer."""
+        fields = _fields(payload)
+        for piece in _pieces(fields.pop("choices", _NONE)) or ():
+            index = piece.get("index", 0)
+            _add(self._choices.setdefault(index, {"index": index, "finish_reason": None}), piece)
+        self._head |= fields
 
     def body(self) -> bytes:
         """The answer as JSON."""
         head = self._head
-        if head.get("object") == "chat.completion.chunk":
-            head["object"] = "chat.completion"
-        choices = [_finished(index, choice) for index, choice in sorted(self._choices.items())]
-        return msgspec.json.encode(
-            {**head, "choices": choices} if self._usage is None else {**head, "choices": choices, "usage": self._usage}
-        )
-
-    def _add(self, piece: dict[str, Any]) -> None:
-        choice = self._choices.setdefault(piece.get("index", 0), {"finish_reason": None, "logprobs": None})
-        if piece.get("finish_reason") is not None:
-            choice["finish_reason"] = piece["finish_reason"]
-        if piece.get("logprobs"):
-            choice["logprobs"] = _merged(choice["logprobs"], piece["logprobs"])
-        if "delta" in piece:
-            choice["message"] = _merged(choice.get("message"), piece["delta"])
-        if "text" in piece:
-            choice["text"] = choice.get("text", "") + (piece["text"] or "")
-
-    def _count(self, usage: dict[str, Any] | None) -> None:
-        if usage is None:
-            return
-        before = self._usage
-        self._usage = usage
-        if before is None or not self._per_choice:
-            return
-        usage["prompt_tokens"] = max(before["prompt_tokens"], usage["prompt_tokens"])
-        usage["completion_tokens"] += before["completion_tokens"]
-        usage["total_tokens"] = sum(usage[name] for name in _COUNTS)
+        if head.get("object") == _CHUNK:
+            head["object"] = _ANSWER
+        choices = [_finished(choice) for _, choice in sorted(self._choices.items())]
+        return _encode({**head, "choices": choices})
 
 
-def _merged(whole: Any, piece: Any, name: str = "") -> Any:
-    """`piece` added to what came before it: texts are appended, objects by field, lists by `index` or appended."""
-    match whole, piece:
-        case _, None:
-            return whole
-        case None, dict() | list():
-            return _merged(type(piece)(), piece)
-        case str(), str() if name not in _ONCE:
-            return whole + piece
-        case dict(), dict():
-            return {**whole, **{key: _merged(whole.get(key), value, key) for key, value in piece.items()}}
-        case list(), list():
-            return _merged_lists(whole, piece)
-    return piece if whole is None else whole
+def _add(whole: dict[str, Any], piece: _Piece | dict[str, Any]) -> None:
+    """`piece` onto what came before it: texts are appended, objects by field, lists by `index` or appended."""
+    for name, new in piece.items():
+        match whole.get(name), new:
+            case None, _:
+                whole[name] = new
+            case str(old), str() if name not in _ONCE:
+                whole[name] = old + new
+            case dict(old), dict():
+                _add(old, new)
+            case list(old), list():
+                _extend(old, new)
 
 
-def _merged_lists(whole: list[Any], piece: list[Any]) -> list[Any]:
-    merged = list(whole)
-    for item in piece:
-        index = item.get("index") if isinstance(item, Mapping) else None
-        at = next((i for i, old in enumerate(merged) if index is not None and old.get("index") == index), None)
-        if at is None:
-            merged.append(item)
+def _extend(whole: list[Any], items: list[Any]) -> None:
+    for item in items:
+        index = item.get("index") if isinstance(item, dict) else None
+        same = () if index is None else (old for old in whole if isinstance(old, dict) and old.get("index") == index)
+        for old in same:
+            _add(old, item)
+            break
         else:
-            merged[at] = _merged(merged[at], item)
-    return merged
+            whole.append(item)
 
 
-def _finished(index: int, choice: dict[str, Any]) -> dict[str, Any]:
-    """A choice as it stands in a whole answer, where tool calls have no index and absent parts are left out."""
-    message = choice.get("message")
-    if message is not None:
-        for call in message.get("tool_calls") or ():
+def _finished(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice as it stands in a whole answer, where it has a message and tool calls have no index."""
+    if "delta" not in choice:
+        return choice
+    message = {"role": "assistant", "content": None, **(choice.pop("delta") or {})}
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict):
             call.pop("index", None)
-        choice["message"] = {"role": "assistant", "content": None, **message}
-    if choice["logprobs"] is None:
-        del choice["logprobs"]
-    return {"index": index, **choice}
+    return {**choice, "message": message}

@@ -16,13 +16,11 @@ class MetricNames(msgspec.Struct, frozen=True):
 class Adapter(msgspec.Struct, frozen=True):
     """One kind of engine.
 
-    usage_per_choice: its `usage` counts one choice only, so a request with n > 1 reports n usage chunks in a stream
-    and the first choice's alone otherwise. tokenize_path: where text is counted in tokens, None when it cannot.
     frees_streams_only: closing the connection stops a stream, but not a request that is answered in one piece; ask
-    it for a stream always, and put the answer together with `engines.assemble`. progress_field: a boolean field of
-    the body that makes a stream carry an event for each part of the prompt that was read, which is what lets the
-    engine notice that a client left before the first token; such events have a `prompt_progress` and are not for
-    clients.
+    it for a stream always, and put the answer together with `engines.assemble`. usage_per_choice: its stream reports
+    the `usage` of each choice by itself. progress_field: a boolean field of the body that makes a stream carry an
+    event for each part of the prompt that was read, which is what lets the engine notice that a client left before
+    the first token; such events have a `prompt_progress` and are not for clients.
     """
 
     name: str
@@ -30,7 +28,6 @@ class Adapter(msgspec.Struct, frozen=True):
     metrics_path: str | None = "/metrics"
     metric_names: MetricNames | None = None
     usage_per_choice: bool = False
-    tokenize_path: str | None = None
     frees_streams_only: bool = False
     progress_field: str | None = None
 

@@ -17,7 +17,6 @@ LLAMACPP: Final = Adapter(
     "llamacpp",
     metric_names=MetricNames(running="llamacpp:requests_processing", waiting="llamacpp:requests_deferred"),
     usage_per_choice=True,
-    tokenize_path="/tokenize",
     frees_streams_only=True,
     progress_field="return_progress",
 )

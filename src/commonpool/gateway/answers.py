@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from commonpool.core.model import TokenSource, Usage
 from commonpool.gateway.errors import ApiError
-from commonpool.gateway.wire import BYTES_PER_TOKEN
+from commonpool.gateway.wire import BYTES_PER_TOKEN, TOKENS_MAX
 
 MESSAGE_CHARS_MAX: Final = 2000
 _NULL: Final = Raw(b"null")
@@ -72,6 +72,15 @@ def usage_of(body: bytes) -> Usage | None:
     return None if reported is None else _usage(reported)
 
 
+def is_object(body: bytes) -> bool:
+    """Whether an answer is a JSON object at all."""
+    try:
+        _fields(body)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
 def chunk_of(payload: bytes) -> Chunk | None:
     """A chunk of a stream, None where it is not one."""
     try:
@@ -85,12 +94,12 @@ def chunk_of(payload: bytes) -> Chunk | None:
 def _usage(reported: _Usage) -> Usage | None:
     tokens_in = reported.prompt_tokens
     tokens_out = reported.completion_tokens
-    if tokens_in is None or tokens_in < 0:
+    if tokens_in is None or not 0 <= tokens_in <= TOKENS_MAX:
         return None
     if tokens_out is None:
         # Embeddings have no completion; elsewhere the total tells it.
         tokens_out = 0 if reported.total_tokens is None else reported.total_tokens - tokens_in
-    if tokens_out < 0:
+    if not 0 <= tokens_out <= TOKENS_MAX:
         return None
     details = reported.prompt_tokens_details
     cached = 0 if details is None or details.cached_tokens is None else details.cached_tokens
@@ -117,13 +126,21 @@ def estimate(tokens_in: int, texts: list[str]) -> Usage:
     return Usage(tokens_in, 0, tokens_out, TokenSource.ESTIMATED)
 
 
-def with_usage(body: bytes, usage: Usage) -> bytes:
-    """`body` (an answer, or the usage chunk of a stream) with its counts replaced; what else `usage` holds stays."""
-    fields = _fields(body)
-    counts = _fields(fields["usage"]) if "usage" in fields else {}
+def without_usage(payload: bytes) -> bytes:
+    """A chunk of a stream without its usage."""
+    fields = _fields(payload)
+    del fields["usage"]
+    return _encode(fields)
+
+
+def usage_chunk(payload: bytes, usage: Usage) -> bytes:
+    """`payload`, a chunk with some usage, as one that carries `usage` alone; what else its usage holds stays."""
+    fields = _fields(payload)
+    counts = _fields(fields["usage"])
     counts["prompt_tokens"] = Raw(b"%d" % usage.tokens_in)
     counts["completion_tokens"] = Raw(b"%d" % usage.tokens_out)
     counts["total_tokens"] = Raw(b"%d" % (usage.tokens_in + usage.tokens_out))
+    fields["choices"] = Raw(b"[]")
     fields["usage"] = Raw(_encode(counts))
     return _encode(fields)
 
@@ -140,7 +157,8 @@ def engine_error(status: int, body: bytes) -> ApiError:
     A 4xx other than those that speak of our own access keeps the engine's sentence; what an engine says when it fails
     itself (paths, hosts, stack traces) is for its operator, not for the client.
     """
-    if status in (401, 403, 404, 407):
+    if status in (401, 403, 404, 407) or not 400 <= status < 600:  # noqa: PLR2004
+        # A status that speaks of our own access, or that is no error's and might have no body.
         return ApiError(502, "engine_refused", f"The engine refused the gateway's request (HTTP {status}).")
     if status >= 500:  # noqa: PLR2004
         return ApiError(status, "engine_failed", f"The engine failed (HTTP {status}); try again.")
@@ -150,6 +168,17 @@ def engine_error(status: int, body: bytes) -> ApiError:
         code = bytes(said.code).decode(errors="replace").strip('"')
     message = (said.message or f"The engine refused the request (HTTP {status}).")[:MESSAGE_CHARS_MAX]
     return ApiError(status, code[:100], message, param=said.param)
+
+
+def event_error(payload: bytes) -> ApiError:
+    """The answer to a client whose stream the engine ended with an error event."""
+    try:
+        status = int(bytes(_said(payload).code).strip(b'"'))
+    except ValueError:
+        status = 0
+    if 400 <= status < 500:  # noqa: PLR2004
+        return engine_error(status, payload)
+    return ApiError(502, "engine_failed", "The engine failed within its answer; try again.")
 
 
 def _said(body: bytes) -> _EngineError:

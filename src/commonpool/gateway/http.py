@@ -6,6 +6,7 @@ turn comes; reading goes on meanwhile, so that a client that goes away is seen a
 
 import asyncio
 import enum
+import socket
 from typing import Final, Protocol, cast
 
 from commonpool.config.structs import Timeouts
@@ -19,6 +20,7 @@ AHEAD_BYTES_MAX: Final = 64 * 1024
 LINGER_NS: Final = 5_000_000_000
 LINGER_BYTES_MAX: Final = 64 * 1024 * 1024
 DISCARD_BYTES_MAX: Final = 64 * 1024
+TCP_ESTABLISHED: Final = 1  # as in the kernel's tcp_states.h
 NO_HEAD: Final = Head("GET", b"", False, False, None, None, False, False, None)
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -174,10 +176,10 @@ class ServerConnection(asyncio.Protocol):
                 return self._headed(template.head, length, data[at:])
             reader = self._reader = HeadReader()
         fresh = not reader.begun
-        if fresh:
-            self._touched_ns = self._service.pulse.now_ns
         rest = reader.feed(data)
         head = reader.head
+        if fresh and reader.begun:  # blank lines before it are no sign of life
+            self._touched_ns = self._service.pulse.now_ns
         if head is None:
             return b""
         self._reader = None
@@ -370,22 +372,37 @@ class ServerConnection(asyncio.Protocol):
         self._transport.abort()
 
     def overdue(self, now_ns: int, timeouts: Timeouts) -> None:
-        """Once a beat: act on a client that is too slow."""
+        """Once a beat: act on a client that is too slow, or that left unseen."""
         silent_ns = now_ns - self._touched_ns
-        if self.state is HEAD:
-            if self._reader is not None and self._reader.begun:
-                if silent_ns > timeouts.header_ns:
-                    self.fail(_too_slow("request head", timeouts.header_ns))
-            elif silent_ns > (timeouts.idle_ns if self._requests else timeouts.header_ns):
-                self._transport.abort()  # nothing is owed to it; what it has not read by now it does not want
+        if self._full and self._left():
+            self._transport.abort()
+        elif self.state is HEAD:
+            self._overdue_head(silent_ns, timeouts)
         elif self.state is BODY:
             if silent_ns > timeouts.body_ns:
                 self.fail(_too_slow("body", timeouts.body_ns))
         elif self._stalled_ns is not None:
             if now_ns - self._stalled_ns > timeouts.stall_ns:
                 self._transport.abort()
-        elif self.state is LINGER and silent_ns > LINGER_NS:
+        elif self.state is LINGER and silent_ns > self._patience_ns(timeouts):
             self._transport.abort()
+
+    def _overdue_head(self, silent_ns: int, timeouts: Timeouts) -> None:
+        if self._reader is not None and self._reader.begun:
+            if silent_ns > timeouts.header_ns:
+                self.fail(_too_slow("request head", timeouts.header_ns))
+        elif silent_ns > (timeouts.idle_ns if self._requests else timeouts.header_ns):
+            self._transport.abort()  # nothing is owed to it; what it has not read by now it does not want
+
+    def _patience_ns(self, timeouts: Timeouts) -> int:
+        """How long to wait for a client to hang up; one that still reads its last answer is only slow."""
+        return timeouts.stall_ns if self._transport.get_write_buffer_size() else LINGER_NS
+
+    def _left(self) -> bool:
+        """Whether the client is gone; asked of the kernel, which tells it only to those who read."""
+        sock = self._transport.get_extra_info("socket")
+        state: int = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        return state != TCP_ESTABLISHED
 
 
 def crowded() -> ApiError:

@@ -9,17 +9,19 @@ import enum
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import msgspec
+
 from commonpool.core.effects import Refuse
 from commonpool.core.events import Ended
 from commonpool.core.model import Outcome, Request, TokenSource, Usage
+from commonpool.engines.assemble import Assembly
 from commonpool.engines.base import Target
 from commonpool.gateway import answers
 from commonpool.gateway.desk import Desk
 from commonpool.gateway.errors import NS_PER_MS, ApiError, of_refusal
 from commonpool.gateway.http import ServerConnection
 from commonpool.gateway.pulse import Pulse
-from commonpool.gateway.recount import Recount
-from commonpool.gateway.sse import EventStream, EventTooLargeError
+from commonpool.gateway.sse import EventStream, EventTooLargeError, ProgressStream, payloads
 from commonpool.gateway.upstream import Loss, Pool, UpstreamConnection
 from commonpool.gateway.wire import Ask
 
@@ -54,12 +56,13 @@ _COMPLETED: Final = Outcome.COMPLETED
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = ("_ask", "_attempt", "_body", "_connection", "_error", "_events", "_first_token_at", "_fresh", "_phase",
-                 "_place", "_request", "_size", "_started", "_status", "_target", "_trace", "_upstream",
-                 "_wait_ns")  # fmt: skip
+    __slots__ = ("_ask", "_assembly", "_attempt", "_body", "_connection", "_error", "_events", "_first_token_at",
+                 "_fresh", "_phase", "_place", "_request", "_size", "_started", "_status", "_streamed", "_target",
+                 "_trace", "_upstream", "_wait_ns")  # fmt: skip
 
     _target: Target
-    _upstream: UpstreamConnection | Recount
+    _upstream: UpstreamConnection
+    _streamed: bool  # a stream is what the engine was asked for
 
     def __init__(self, place: Place, connection: ServerConnection, request: Request, ask: Ask, trace: bytes) -> None:
         self._place = place
@@ -73,11 +76,17 @@ class Exchange:
         self._status = 0
         self._first_token_at = 0
         self._events: EventStream | None = None
+        self._assembly: Assembly | None = None  # gathers the stream for a client that wants its answer in one piece
         self._body: list[bytes] = []
         self._size = 0
         self._started = False  # the head of a streamed answer is written
         self._fresh = False  # a kept connection was closed under this attempt already
         self._error: ApiError | None = None  # that of the last attempt
+
+    @property
+    def runs(self) -> bool:
+        """Whether an attempt is under way."""
+        return self._phase is _RUNNING
 
     # -- Waiter ----------------------------------------------------------------------------------------------------
 
@@ -100,42 +109,59 @@ class Exchange:
         self._fail(self._error or ApiError(502, "engine_failed", "No engine could take the request; try again."))
 
     def _send(self) -> None:
+        target = self._target
+        ask = self._ask
         self._status = 0
+        self._size = 0
         self._body.clear()
-        body = self._ask.body(self._target.served_model)
-        path = PATHS[self._request.endpoint]
-        self._upstream = self._place.pool.send(self._target, path, body, self, extra=self._trace, fresh=self._fresh)
+        if target.adapter.frees_streams_only and ask.endpoint != "embeddings":
+            self._streamed = True
+            body = ask.streamed_body(target.served_model, target.adapter.progress_field)
+        else:
+            self._streamed = ask.stream
+            body = ask.body(target.served_model)
+        path = PATHS[ask.endpoint]
+        self._upstream = self._place.pool.send(target, path, body, self, extra=self._trace, fresh=self._fresh)
 
     # -- Reader ----------------------------------------------------------------------------------------------------
 
     def head(self, status: int, *, event_stream: bool) -> None:
         self._status = status
-        self._first_token_at = self._place.clock()
-        if event_stream and status == 200:  # noqa: PLR2004 - OK
-            adapter = self._target.adapter
-            per_choice = adapter.usage_per_choice and self._request.sequences > 1
-            self._events = EventStream(include_usage=self._ask.include_usage, per_choice=per_choice)
+        if not event_stream or status != 200:  # noqa: PLR2004 - OK
+            self._first_token_at = self._place.clock()
+            return
+        adapter = self._target.adapter
+        ask = self._ask
+        kind = EventStream if adapter.progress_field is None else ProgressStream
+        choices = ask.choices if adapter.usage_per_choice and ask.sequences > 1 else None
+        self._events = kind(include_usage=ask.include_usage or not ask.stream, choices=choices)
+        self._assembly = None if ask.stream else Assembly()
 
     def data(self, piece: bytes) -> None:
         events = self._events
-        if events is None:
-            self._body.append(piece)
-            self._size += len(piece)
-            if self._size > ANSWER_BYTES_MAX or not self._connection.hold(len(piece)):
-                self._upstream.abort()
-                self._attempt_failed(ApiError(502, "answer_too_large", "The engine's answer is too large to be kept."))
-            return
+        error = None
         try:
-            out = events.feed(piece)
+            if events is None:
+                self._keep(piece)
+                self._body.append(piece)
+            else:
+                out = events.feed(piece)
+                if out:
+                    self._relay(out)
+                error = events.error
         except EventTooLargeError:
+            error = ApiError(502, "engine_failed", "The engine sent an event larger than any real one.")
+        except ApiError as unusable:
+            error = unusable
+        if error is not None:
             self._upstream.abort()
-            self._attempt_failed(ApiError(502, "engine_failed", "The engine sent an event larger than any real one."))
-            return
-        if out:
-            self._relay(out)
-        if events.failed:
-            self._upstream.abort()
-            self._attempt_failed(ApiError(502, "engine_failed", "The engine failed within its answer; try again."))
+            self._attempt_failed(error)
+
+    def _keep(self, piece: bytes) -> None:
+        """Account for a piece of an answer that is kept until it is whole. Raises ApiError where it is too large."""
+        self._size += len(piece)
+        if self._size > ANSWER_BYTES_MAX or not self._connection.hold(len(piece)):
+            raise ApiError(502, "answer_too_large", "The engine's answer is too large to be kept.")
 
     def done(self) -> None:
         events = self._events
@@ -150,10 +176,10 @@ class Exchange:
             return
         usage = answers.usage_of(body)
         if usage is None:
+            if not answers.is_object(body):
+                self._attempt_failed(ApiError(502, "engine_failed", "The engine's answer is not JSON; try again."))
+                return
             usage = answers.estimate(self._request.tokens_in, answers.texts_of(body))
-        elif self._request.sequences > 1 and self._target.adapter.usage_per_choice:
-            self._recount(body, usage)
-            return
         self._answer(body, usage)
 
     def lost(self, loss: Loss) -> None:
@@ -170,7 +196,8 @@ class Exchange:
                     ApiError(502, "engine_failed", "The engine closed the connection; try again."), retry=True
                 )
             case Loss.CUT:
-                self._attempt_failed(ApiError(502, "engine_failed", "The engine broke off its answer; try again."))
+                error = ApiError(502, "engine_failed", "The engine broke off its answer; try again.")
+                self._attempt_failed(error, retry=self._events is not None and not self._started)
             case Loss.SILENT:
                 self._attempt_failed(ApiError(504, "engine_silent", "The engine was silent for too long; try again."))
 
@@ -185,44 +212,51 @@ class Exchange:
             % (self._lines(), len(body), body)
         )
 
-    def _recount(self, body: bytes, usage: Usage) -> None:
-        """The engine counted its first choice only: count the others, and tell the client the sum."""
-        others = answers.texts_of(body)[1:]
-        path = self._target.adapter.tokenize_path
-        if not others or path is None:
-            total = usage if not others else _plus(usage, answers.estimate(0, others))
-            self._answer(answers.with_usage(body, total), total)
-            return
-        recount = Recount(
-            self._place.pool, self._target, path, others, usage,
-            lambda total: self._answer(answers.with_usage(body, total), total),
-        )  # fmt: skip
-        self._upstream = recount
-        recount.start()
-
     def _relay(self, out: bytes) -> None:
+        """Some whole events of a stream. Raises ApiError where they are gathered and cannot be."""
         connection = self._connection
-        if not connection.http10:
-            out = b"%x\r\n%b\r\n" % (len(out), out)
         if self._started:
-            connection.write(out)
+            connection.write(out if connection.http10 else b"%x\r\n%b\r\n" % (len(out), out))
+            return
+        self._first_token_at = self._first_token_at or self._place.clock()
+        if self._assembly is not None:
+            self._gather(self._assembly, out)
             return
         self._started = True
+        framing = b""
         if connection.http10:
             connection.close_after()
+        else:
+            framing = b"transfer-encoding: chunked\r\n"
+            out = b"%x\r\n%b\r\n" % (len(out), out)
         connection.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"
-            b"x-accel-buffering: no\r\n%b%b\r\n%b"
-            % (self._lines(), b"" if connection.http10 else b"transfer-encoding: chunked\r\n", out)
+            b"x-accel-buffering: no\r\n%b%b\r\n%b" % (self._lines(), framing, out)
         )
+
+    def _gather(self, assembly: Assembly, out: bytes) -> None:
+        self._keep(out)
+        try:
+            for payload in payloads(out):
+                assembly.feed(payload)
+        except (msgspec.DecodeError, RecursionError):
+            raise ApiError(502, "engine_failed", "The engine sent an event that is part of no answer.") from None
 
     def _stream_done(self, events: EventStream) -> None:
         if not events.done:
             self._attempt_failed(ApiError(502, "engine_failed", "The engine broke off its answer; try again."))
             return
+        usage = events.usage or events.counted(self._request.tokens_in)
+        ending = events.ending()
+        assembly = self._assembly
+        if assembly is not None:
+            for payload in payloads(ending):
+                assembly.feed(payload)
+            self._answer(assembly.body(), usage)
+            return
         self._phase = _OVER
-        self._end(_COMPLETED, events.usage or events.counted(self._request.tokens_in), 200)
-        self._last(events.ending())
+        self._end(_COMPLETED, usage, 200)
+        self._last(ending)
 
     def _last(self, out: bytes) -> None:
         """The last event of a stream."""
@@ -246,7 +280,7 @@ class Exchange:
             self._end(outcome, usage, 200)
             self._last(b"data: %b\n\n" % error.body())
             return
-        self._events = None
+        self._events = self._assembly = None
         self._phase = _WAITING if retry else _OVER
         self._end(outcome, Usage(), error.status, retry=retry)
         if not retry:
@@ -288,11 +322,11 @@ class Exchange:
             self._end(Outcome.CANCELLED, self._produced(), STATUS_GONE)
 
     def pause(self) -> None:
-        if self._events is not None and isinstance(self._upstream, UpstreamConnection):
+        if self._events is not None:
             self._upstream.pause()
 
     def resume(self) -> None:
-        if self._events is not None and isinstance(self._upstream, UpstreamConnection):
+        if self._events is not None:
             self._upstream.resume()
 
     def cut(self) -> None:
@@ -311,10 +345,5 @@ class Exchange:
         tokens_in = self._request.tokens_in
         if self._events is not None:
             return self._events.counted(tokens_in)
-        if isinstance(self._upstream, Recount):
-            return self._upstream.usage
-        return Usage(tokens_in, 0, 0, TokenSource.ESTIMATED)
-
-
-def _plus(usage: Usage, more: Usage) -> Usage:
-    return Usage(usage.tokens_in, usage.tokens_cached, usage.tokens_out + more.tokens_out, more.source)
+        # A stream has produced nothing before its first event; anything else may have produced its whole answer.
+        return Usage(tokens_in, 0, 0, TokenSource.COUNTED if self._streamed else TokenSource.ESTIMATED)

@@ -116,10 +116,10 @@ class Gateway:
         deadline = loop.time() + within_ns / NS_PER_S
         while self.open_exchanges and loop.time() < deadline:  # noqa: ASYNC110 - spares the hot path a signal
             await asyncio.sleep(min(0.02, max(0.0, deadline - loop.time())))
-        left = [connection.exchange for connection in self.connections if connection.exchange is not None]
-        for exchange in left:
-            if isinstance(exchange, Exchange):
-                exchange.cut()
+        left = [each.exchange for each in self.connections if isinstance(each.exchange, Exchange)]
+        # Those that wait first: what is cut makes room, and none of them is to be sent on only to be cut.
+        for exchange in sorted(left, key=lambda each: each.runs):
+            exchange.cut()
         return len(left)
 
     async def close(self) -> None:

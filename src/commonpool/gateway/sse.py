@@ -6,15 +6,18 @@ for the end, because a request is settled before its last bytes are sent.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from commonpool.core.model import TokenSource, Usage
-from commonpool.gateway.answers import chunk_of, with_usage
+from commonpool.gateway.answers import chunk_of, event_error, usage_chunk, without_usage
+from commonpool.gateway.errors import ApiError
 
 EVENT_BYTES_MAX: Final = 1024 * 1024
 DONE: Final = b"data: [DONE]\n\n"
 _ENDS: Final = (b"\n\n", b"\n\r\n")
 _BOUNDARY: Final = re.compile(rb"\n\r?\n")
+_PROGRESS: Final = b'"prompt_progress":'  # with its colon, so that no text looks like it
 _usage_in = re.compile(rb'"usage"\s*:\s*\{').search
 # One event carries one token for each of these that is not empty; a quote inside a string is escaped, so text that
 # looks like JSON does not match.
@@ -28,21 +31,23 @@ class EventTooLargeError(Exception):
 class EventStream:
     """Reads the events of one answer.
 
-    `include_usage`: the client wants the usage chunk. `per_choice`: the engine reports usage once for each choice, to
-    be summed into one chunk. `tokens_out` counts what was relayed; `usage` is what the engine said, None until then.
+    `include_usage`: the client wants the usage chunk. `choices`: where the engine reports the usage of each choice by
+    itself, how many choices each prompt has; their usage is summed into one chunk. `tokens_out` counts what was
+    relayed; `usage` is what the engine said, None until then; `error` is what it failed with.
     """
 
-    __slots__ = ("_include_usage", "_last_usage", "_per_choice", "_tail", "done", "failed", "tokens_out", "usage")
+    __slots__ = ("_choices", "_include_usage", "_last_usage", "_sum", "_tail", "done", "error", "tokens_out", "usage")
 
-    def __init__(self, *, include_usage: bool, per_choice: bool) -> None:
+    def __init__(self, *, include_usage: bool, choices: int | None = None) -> None:
         self._include_usage = include_usage
-        self._per_choice = per_choice
+        self._choices = choices
         self._tail = bytearray()
-        self._last_usage: bytes | None = None
+        self._last_usage = b""
+        self._sum = Usage()
         self.tokens_out = 0
         self.usage: Usage | None = None
         self.done = False
-        self.failed = False
+        self.error: ApiError | None = None
 
     def feed(self, data: bytes) -> bytes:
         """The bytes to relay now. Raises EventTooLargeError."""
@@ -57,13 +62,13 @@ class EventStream:
 
     def ending(self) -> bytes:
         """The last bytes of a stream that ended well: the merged usage chunk where one is owed, and `[DONE]`."""
-        if self._per_choice and self._include_usage and self._last_usage is not None and self.usage is not None:
-            return b"data: %b\n\n%b" % (with_usage(self._last_usage, self.usage), DONE)
+        if self._choices is not None and self._include_usage and self.usage is not None:
+            return b"data: %b\n\n%b" % (usage_chunk(self._last_usage, self.usage), DONE)
         return DONE
 
     def counted(self, tokens_in: int) -> Usage:
         """What a stream that was cut, or never told its usage, has used; `tokens_in` is the prompt's estimate."""
-        if self.usage is not None and not self._per_choice:
+        if self.usage is not None and self._choices is None:
             return self.usage
         return Usage(tokens_in, 0, self.tokens_out, TokenSource.COUNTED)
 
@@ -81,45 +86,68 @@ class EventStream:
 
     def _sift(self, data: bytes) -> bytes:
         """`data`, whole events, without those the client is not to see."""
-        kept = []
-        start = 0
-        for found in _BOUNDARY.finditer(data):
-            event = data[start : found.end()]
-            start = found.end()
-            if not self.done and self._passes(event):
-                kept.append(event)
-        return b"".join(kept)
+        return b"".join([self._sifted(event) for event in _events(data) if not self.done])
 
-    def _passes(self, event: bytes) -> bool:
-        """Whether the client gets this event; notes what it says."""
+    def _sifted(self, event: bytes) -> bytes:
+        """What the client gets of this event; notes what it says."""
         payload = _payload(event)
         if payload == b"[DONE]":
             self.done = True
-            return False
+            return b""
         chunk = chunk_of(payload) if b'"error"' in event or _usage_in(event) else None
         if chunk is None:
-            return True
+            return event
         if chunk.failed:
-            self.failed = True  # the client hears of it in our own words
-            return False
-        if chunk.usage is not None and self._per_choice and not chunk.has_choices:
+            self.error = event_error(payload)  # the client hears of it in our own words
+            return b""
+        if chunk.usage is not None and self._choices is not None:
             self._last_usage = payload
-            self.usage = chunk.usage if self.usage is None else _sum(self.usage, chunk.usage)
-            return False
+            self._add(chunk.usage, self._choices)
+            return b"data: %b\n\n" % without_usage(payload) if chunk.has_choices else b""
         self.usage = chunk.usage or self.usage
-        return chunk.has_choices or chunk.usage is None or self._include_usage
+        return event if chunk.has_choices or chunk.usage is None or self._include_usage else b""
+
+    def _add(self, one: Usage, choices: int) -> None:
+        """The usage of one more choice. Each has its own output; those of one prompt share it, so it counts once."""
+        before = self._sum
+        self._sum = Usage(
+            before.tokens_in + one.tokens_in,
+            before.tokens_cached + one.tokens_cached,
+            before.tokens_out + one.tokens_out,
+        )
+        self.usage = Usage(self._sum.tokens_in // choices, self._sum.tokens_cached // choices, self._sum.tokens_out)
+
+
+class ProgressStream(EventStream):
+    """The events of an engine that also tells how far it has read the prompt, which is not for clients."""
+
+    __slots__ = ()
+
+    def feed(self, data: bytes) -> bytes:
+        out = self._sift(self._whole(data))
+        self.tokens_out += len(_produced_in(out))
+        return out
+
+    def _sifted(self, event: bytes) -> bytes:
+        return b"" if _PROGRESS in event else super()._sifted(event)
+
+
+def payloads(data: bytes) -> Iterator[bytes]:
+    """What the events of `data`, whole ones, carry; comments carry nothing, and `[DONE]` is left out."""
+    for event in _events(data):
+        payload = _payload(event)
+        if payload and payload != b"[DONE]":
+            yield payload
+
+
+def _events(data: bytes) -> Iterator[bytes]:
+    start = 0
+    for found in _BOUNDARY.finditer(data):
+        yield data[start : found.end()]
+        start = found.end()
 
 
 def _payload(event: bytes) -> bytes:
     """The data of an event: its `data:` lines, without the field name and one blank."""
     lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
     return lines[0].strip() if len(lines) == 1 else b"\n".join(lines)
-
-
-def _sum(all_before: Usage, one: Usage) -> Usage:
-    """Choices share their prompt, which is counted once; each has its own output."""
-    return Usage(
-        max(all_before.tokens_in, one.tokens_in),
-        max(all_before.tokens_cached, one.tokens_cached),
-        all_before.tokens_out + one.tokens_out,
-    )

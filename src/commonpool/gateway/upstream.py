@@ -21,6 +21,7 @@ IDLE_NS_UNTOLD: Final = 4 * NS_PER_S  # engines that tell no time close after 5 
 IDLE_NS_MARGIN: Final = NS_PER_S
 IDLE_NS_MAX: Final = 60 * NS_PER_S
 REQUESTS_UNTOLD: Final = 1_000_000
+HEAD_BYTES_MAX: Final = 64 * 1024
 JOINED_BYTES_MAX: Final = 64 * 1024
 
 _LENGTH, _CONNECTION, _TYPE, _KEEP_ALIVE = range(1, 5)
@@ -64,9 +65,10 @@ class Reader(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """One connection to one replica, and the parser's callbacks for its answers."""
 
-    __slots__ = ("_begun", "_closing", "_delimited", "_event_stream", "_headed", "_heads", "_idle_ns", "_overrun",
-                 "_parser", "_paused", "_pending", "_pieces", "_pool", "_requests_max", "_served", "_status", "_task",
-                 "_told", "_transport", "_whole", "idle_until_ns", "reader", "target", "touched_ns")  # fmt: skip
+    __slots__ = ("_begun", "_closing", "_delimited", "_event_stream", "_head_bytes", "_headed", "_heads", "_idle_ns",
+                 "_overrun", "_parser", "_paused", "_pending", "_pieces", "_pool", "_requests_max", "_served",
+                 "_status", "_task", "_told", "_transport", "_whole", "idle_until_ns", "reader", "target",
+                 "touched_ns")  # fmt: skip
 
     def __init__(self, pool: "Pool", target: Target) -> None:
         self.target = target
@@ -82,6 +84,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._idle_ns = IDLE_NS_UNTOLD
         self._status = 0
+        self._head_bytes = 0  # of the answer so far, those of 1xx answers included
         self._requests_max = REQUESTS_UNTOLD
         self._served = 0
         self._paused = False
@@ -100,6 +103,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Send one request; `extra` are further header lines. The answer goes to `reader`."""
         self.reader = reader
         self.touched_ns = self._pool.pulse.now_ns
+        self._head_bytes = 0
         self._begun = self._headed = self._told = self._whole = False
         self._overrun = self._closing = self._delimited = self._event_stream = False
         head = self._heads.get(path)
@@ -138,6 +142,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connect(self, connect_ns: int) -> None:
         self._task = asyncio.get_running_loop().create_task(self._connect(connect_ns))
+        self._task.add_done_callback(self._connected)
+
+    def _connected(self, task: asyncio.Task[None]) -> None:
+        """Called even where the task was cancelled before it began; uvloop then loses a connection without a word."""
+        if task.cancelled() or self._transport is None:
+            self._pool.forget(self)
 
     async def _connect(self, connect_ns: int) -> None:
         target = self.target
@@ -150,9 +160,6 @@ class UpstreamConnection(asyncio.Protocol):
         except OSError:  # a TimeoutError is one
             if self._transport is None:
                 self._lose(Loss.UNREACHED)
-        finally:
-            if self._transport is None:
-                self._pool.forget(self)
 
     # -- the transport's callbacks
 
@@ -174,13 +181,19 @@ class UpstreamConnection(asyncio.Protocol):
         self.touched_ns = self._pool.pulse.now_ns
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             if not self._whole:
                 self._lose(Loss.CUT)
                 self.abort()
                 return
             self._overrun = True  # the answer itself was whole
-        if self._headed and not self._told:
+        if not self._headed:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._lose(Loss.CUT)
+                self.abort()
+            return
+        if not self._told:
             self._told = True
             reader.head(self._status, event_stream=self._event_stream)
         if self._pieces and self.reader is reader:
@@ -226,7 +239,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._overrun = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._overrun:
+        if self._headed:  # a trailer, or the head of an answer that nobody asked for
             return
         kind = _NAMES_AS_SENT.get(name) or _NAMES.get(name.lower())
         if kind is None:

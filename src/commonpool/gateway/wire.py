@@ -24,11 +24,12 @@ STRIPPED: Final = frozenset(
         # Decided by the credential and the configuration, never by the body.
         "priority", "service_tier", "user", "metadata", "store", "safety_identifier",
         # Doors into the engine: other tenants' cache, slots and requests, other hosts, files, code, other keys.
-        "cache_salt", "id_slot", "slot_id", "request_id", "rid", "data_parallel_rank", "kv_transfer_params",
-        "bootstrap_host", "bootstrap_port", "bootstrap_room", "lora_path", "prompt_embeds", "chat_template",
+        "cache_salt", "cache_prompt", "id_slot", "slot_id", "request_id", "rid", "data_parallel_rank",
+        "kv_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room", "lora_path", "prompt_embeds",
+        "chat_template",
         "api_base", "base_url", "api_key", "extra_headers", "callback_url", "webhook_url",
-        # Engines' own names for fields that are read here under OpenAI's.
-        "n_predict", "n_cmpl",
+        # Engines' own names for fields that are read here under OpenAI's, and what the gateway alone asks of them.
+        "n_predict", "n_cmpl", "return_progress",
     }
 )  # fmt: skip
 
@@ -54,8 +55,9 @@ _T = TypeVar("_T")
 class Ask(msgspec.Struct, gc=False):
     """What a body asks for. `fields` are its top-level fields but for the stripped ones, as they came.
 
-    `tokens_in` is an estimate of all its prompts together. `include_usage` is whether the client wants to see the
-    usage chunk of its stream; the engine is always asked for one.
+    `choices` is how many answers each prompt gets, `sequences` how many the engine works on for all prompts together,
+    and `tokens_in` an estimate of those prompts' tokens. `include_usage` is whether the client wants to see the usage
+    chunk of its stream; the engine is always asked for one.
     """
 
     endpoint: Endpoint
@@ -64,6 +66,7 @@ class Ask(msgspec.Struct, gc=False):
     stream: bool
     include_usage: bool
     service_tier: str | None
+    choices: int
     sequences: int
     tokens_in: int
     tokens_out_max: int | None
@@ -74,6 +77,17 @@ class Ask(msgspec.Struct, gc=False):
             self.fields["model"] = Raw(_encode(served_model))
             self.model = served_model
         return _encode(self.fields)
+
+    def streamed_body(self, served_model: str, progress_field: str | None) -> bytes:
+        """The body that asks for a stream, whatever the client wants: with its usage, and with the events that the
+        engine sends while it reads the prompt when `progress_field` is true.
+        """
+        fields = self.fields | {"model": Raw(_encode(served_model)), "stream": _TRUE}
+        if not self.stream:
+            fields["stream_options"] = _INCLUDE_USAGE
+        if progress_field is not None:
+            fields[progress_field] = _TRUE
+        return _encode(fields)
 
 
 def read(endpoint: Endpoint, body: bytes) -> Ask:
@@ -90,16 +104,19 @@ def read(endpoint: Endpoint, body: bytes) -> Ask:
     model = _decoded(fields, "model", _text, "a string")
     sequences, tokens_in = _prompts(endpoint, fields)
     if endpoint == "embeddings":
-        return Ask(endpoint, model, fields, False, False, service_tier, sequences, tokens_in, None)
+        return Ask(endpoint, model, fields, False, False, service_tier, 1, sequences, tokens_in, None)
+    choices = 1
     if "n" in fields or "best_of" in fields:
-        n = _positive(fields, "n", SEQUENCES_MAX) or 1
-        sequences *= max(n, _positive(fields, "best_of", SEQUENCES_MAX) or 1)
+        choices = _positive(fields, "n", SEQUENCES_MAX) or 1
+        sequences *= max(choices, _positive(fields, "best_of", SEQUENCES_MAX) or 1)
     tokens_out_max = _positive(fields, "max_tokens", TOKENS_MAX) if "max_tokens" in fields else None
     if "max_completion_tokens" in fields:
         tokens_out_max = max(tokens_out_max or 0, _positive(fields, "max_completion_tokens", TOKENS_MAX) or 0) or None
     stream = "stream" in fields and bool(_decoded(fields, "stream", _flag, "true or false"))
     include_usage = stream and _force_usage(fields)
-    return Ask(endpoint, model, fields, stream, include_usage, service_tier, sequences, tokens_in, tokens_out_max)
+    return Ask(
+        endpoint, model, fields, stream, include_usage, service_tier, choices, sequences, tokens_in, tokens_out_max
+    )
 
 
 def _object(body: bytes) -> dict[str, Raw]:

@@ -121,7 +121,7 @@ class Peer:
     async def connect(cls, port: int, *, receive_bytes: int | None = None) -> "Peer":
         """`receive_bytes` keeps the kernel from taking much that the test has not read."""
         sock = socket.socket()
-        sock.setblocking(False)  # noqa: FBT003 - the socket's own signature
+        sock.setblocking(False)
         if receive_bytes is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))

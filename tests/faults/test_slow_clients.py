@@ -9,7 +9,7 @@ from commonpool.core.model import Outcome
 from commonpool.engines.registry import OPENAI
 from commonpool.gateway.http import LINGER, LINGER_NS
 from tests.faults.peer import Peer
-from tests.faults.rig import TIMEOUTS, Rig, asking, assert_answers, rig
+from tests.faults.rig import TIMEOUTS, Rig, asking, assert_answers, echo, rig
 from tests.gateway.fakes import SECOND, Call, chat_answer, get, run, text_event, until
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer cp_test\r\n"
@@ -116,10 +116,10 @@ def test_a_request_that_waits_or_runs_has_no_limit_of_its_connection(tmp_path: P
             for peer in peers:
                 await here.sent(peer, asking(here.mark()))
             here.pass_time(2 * TIMEOUTS.idle_ns)
-            for index, peer in enumerate(peers):
-                await until(lambda index=index: len(calls) > index)
-                calls[index].answer(chat_answer(here.given[index].decode()))
-                assert_answers(await peer.reply(), here.given[index])
+            for peer, mark in zip(peers, here.given, strict=True):
+                await until(lambda: bool(calls))
+                echo(calls.pop())
+                assert_answers(await peer.reply(), mark)
 
     run(main)
 

@@ -2,19 +2,20 @@
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 
 import pytest
 
 from commonpool.core.model import Outcome
 from commonpool.engines.registry import LLAMACPP, OPENAI
-from tests.faults.peer import Peer
-from tests.faults.rig import MARK, Rig, asking, assert_answers, echoed, marks, pieces, rig
+from tests.faults.peer import Peer, Reply
+from tests.faults.rig import Rig, asking, assert_answers, echoed, marks, pieces, rig
 from tests.gateway.fakes import Call, get, post, run
 
 CLIENTS = 300
 ACTIONS_MAX = 4
+BREAKS = 0.002  # of the turns of an engine
 
 
 class Client:
@@ -27,7 +28,7 @@ class Client:
         self.own: set[bytes] = set()
 
     async def live(self) -> None:
-        while self._dice.random() < 0.3:
+        for _ in range(self._dice.randrange(4)):
             await asyncio.sleep(0)
         peer = await self._here.peer()
         actions = (self.ask, self.ask, self.pipeline, self.stream_and_leave, self.ask_and_leave, self.half, self.junk)
@@ -41,10 +42,10 @@ class Client:
         await peer.close()
         assert marks(peer.heard) <= self.own, "another client's bytes"
 
-    def request(self, **more: object) -> tuple[bytes, bytes]:
+    def request(self, *, stream: bool = False) -> tuple[bytes, bytes]:
         mark = self._here.mark()
         self.own.add(mark)
-        return mark, asking(mark, **more)
+        return mark, asking(mark, stream=stream)
 
     async def send(self, peer: Peer, data: bytes) -> None:
         size = self._dice.choice((len(data), len(data), 100, 17))
@@ -56,7 +57,7 @@ class Client:
     async def ask(self, peer: Peer) -> bool:
         mark, data = self.request(stream=self._dice.random() < 0.5)
         await self.send(peer, data)
-        assert_answers(await peer.reply(), mark)
+        assert_own(await peer.reply(), mark)
         return True
 
     async def pipeline(self, peer: Peer) -> bool:
@@ -65,13 +66,14 @@ class Client:
         for index, (mark, _) in enumerate(requests):
             if index:
                 assert (await peer.reply()).json["object"] == "list"
-            assert_answers(await peer.reply(), mark)
+            assert_own(await peer.reply(), mark)
         return True
 
     async def stream_and_leave(self, peer: Peer) -> bool:
         mark, data = self.request(stream=True)
         await self.send(peer, data)
-        await peer.heard_of(mark)
+        while mark not in peer.heard and b"engine_failed" not in peer.heard:
+            assert await peer.more()
         self.leave(peer)
         return False
 
@@ -109,28 +111,42 @@ class Client:
             peer.finish()
 
 
+def assert_own(reply: Reply, mark: bytes) -> None:
+    """It is the whole answer, or says that there is none."""
+    if b'"engine_failed"' in reply.body:
+        assert reply.status in (200, 502)
+        assert marks(reply.body) <= {mark}
+    else:
+        assert_answers(reply, mark)
+
+
 class Moody:
-    """An engine that answers sooner or later, in one piece or several, and now and then not at all."""
+    """An engine that answers sooner or later, in one piece or in many, and now and then breaks off.
+
+    `crossed` counts requests that were mixed up.
+    """
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
         self.crossed = 0
 
     def __call__(self, call: Call) -> None:
-        if len(set(MARK.findall(call.body))) != 1:
+        if len(marks(call.body)) != 1:
             self.crossed += 1
-        data = echoed(call)
-        at = self._dice.choice((len(data), len(data), self._dice.randrange(len(data))))
-        self._later(self._dice.randrange(8), call, [data[:at], data[at:]])
+        answer = echoed(call)
+        size = self._dice.choice((len(answer), 500, 100, 40))
+        self._later(self._dice.randrange(30), call, deque(pieces(answer, size)))
 
-    def _later(self, turns: int, call: Call, parts: list[bytes]) -> None:
+    def _later(self, turns: int, call: Call, parts: deque[bytes]) -> None:
         if call.transport.is_closing():
             return
-        if turns:
+        if self._dice.random() < BREAKS:
+            call.close()
+        elif turns:
             asyncio.get_running_loop().call_soon(self._later, turns - 1, call, parts)
         elif parts:
-            call.send(parts[0])
-            self._later(self._dice.randrange(1, 4), call, parts[1:])
+            call.send(parts.popleft())
+            self._later(self._dice.randrange(1, 10), call, parts)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -148,8 +164,11 @@ def test_in_a_storm_everybody_reads_their_own_answers_and_nothing_is_left(tmp_pa
             await here.settled()
             outcomes = Counter((record.outcome, bool(record.replica)) for record in here.seen)
             assert outcomes.keys() == {
-                (Outcome.COMPLETED, True), (Outcome.CANCELLED, True), (Outcome.CANCELLED, False)
-            }  # fmt: skip
+                (Outcome.COMPLETED, True),
+                (Outcome.CANCELLED, True),
+                (Outcome.CANCELLED, False),
+                (Outcome.FAILED, True),
+            }
             assert here.machine.state.sites["tiny"].free_slots == 4
 
     run(main)

@@ -153,11 +153,11 @@ def test_wherever_the_engines_answer_is_cut_the_client_reads_the_same(
             for at in range(1, sizes[0]):
                 mark = here.mark()
                 peer.send(asking(mark, stream=stream))
-                await until(lambda at=at: len(calls) == at)
-                answer = echoed(calls[-1])
-                calls[-1].send(answer[:at])
+                await until(lambda: bool(calls))
+                call = calls.pop()
+                call.send(echoed(call)[:at])
                 await here.heard_engine()
-                calls[-1].send(answer[at:])
+                call.send(echoed(call)[at:])
                 reply = await peer.reply()
                 assert plain(reply) == expected, at
                 assert marks(reply.body) == {mark}

@@ -122,8 +122,10 @@ def test_batch_waits_at_most_max_wait_and_interactive_goes_first_otherwise(produ
 
     def keep_asking(tier: str) -> None:
         while not stop.is_set():
-            with contextlib.suppress(urllib.error.HTTPError):  # refused by its promise: asked again later
+            try:
                 ask(product, "ops", tier)
+            except urllib.error.HTTPError as refused:  # by its promise: asked again when it says
+                stop.wait(float(refused.headers["retry-after"]))
 
     threads = [threading.Thread(target=keep_asking, args=(tier,)) for tier in ["interactive"] * 5 + ["batch"] * 3]
     for thread in threads:

@@ -159,7 +159,7 @@ class Laws(RuleBasedStateMachine):
         for name, account in state.accounts.items():
             mine = [e for e in self.world.machine._entries.values() if e.waiting and e.request.tenant == name]
             assert account.waiting == len(mine)
-            assert account.work_waiting == sum(e.work for e in mine)
+            assert sum(f.work for f in account.flows.values()) == sum(e.work for e in mine)
 
     @invariant()
     def each_attempt_is_recorded_once(self) -> None:

@@ -4,21 +4,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonpool.core.model import Request
-from commonpool.core.queueing import COUNTER_SCALE, Entry, Flow, Line
+from commonpool.core.queueing import COUNTER_SCALE, Entry, Flow, Line, Pace
 from commonpool.core.quota import Node
 
 
 def entry(flow: Flow, seq: int, priority: int, deadline: int, urgent_at: int) -> Entry:
     made = Entry(Request(f"r{seq}", flow.tenant, "app", "m", "t", "chat", 1), seq, 0)
     made.flow, made.node = flow, flow.node
-    made.priority, made.deadline, made.urgent_at = priority, deadline, urgent_at
+    made.priority, made.deadline, made.ahead = priority, deadline, deadline - urgent_at
     return made
 
 
 def flow(name: str, *, use: int = 0, guaranteed: int = 0, weight: int = 1) -> Flow:
     node = Node(name, "main")
     node.use, node.guaranteed = use, guaranteed
-    return Flow(name, "m", node, weight)
+    pace = Pace()
+    pace.learn(1)  # a nanosecond for a token of service, and no deviation yet
+    return Flow(name, "m", node, weight, pace)
 
 
 requests = st.lists(
@@ -43,7 +45,7 @@ def test_a_flow_serves_by_deadline_while_something_is_urgent_and_by_priority_oth
         if each.seq in gone:
             queue.remove(each)
     while waiting:
-        urgent = any(each.urgent_at <= now for each in waiting)
+        urgent = any(each.deadline - each.ahead <= now for each in waiting)
         by_deadline = min(waiting, key=lambda e: (e.deadline, e.seq))
         by_priority = min(waiting, key=lambda e: (-e.priority, e.seq))
         head = queue.head(now)
@@ -53,6 +55,28 @@ def test_a_flow_serves_by_deadline_while_something_is_urgent_and_by_priority_oth
         queue.remove(head)
         waiting.remove(head)
     assert queue.head(now) is None
+
+
+def test_what_is_learned_of_the_pace_moves_the_time_at_which_a_request_turns_urgent() -> None:
+    pace = Pace()
+    queue = Flow("a", "m", Node("a", "main"), 1, pace)
+    first, urgent = entry(queue, 0, 9, 1000, 1000), entry(queue, 1, 3, 900, 800)
+    queue.push(first)
+    queue.push(urgent)
+    assert queue.head(850) is first  # nothing is known: urgent at its deadline, 900
+    pace.learn(1)
+    assert queue.head(850) is urgent  # 100 tokens ahead of it at 1 ns each: urgent from 800 on
+    pace.learn(100)
+    assert queue.head(1) is urgent
+
+
+def test_a_pace_is_expected_in_the_middle_and_careful_above() -> None:
+    pace = Pace()
+    assert (pace.expected, pace.careful) == (0, 0)
+    for ns in [1000, 1500] * 50:
+        pace.learn(ns)
+    assert 1150 < pace.expected < 1350
+    assert 1500 <= pace.careful < 2000
 
 
 def test_cancelled_entries_do_not_stay() -> None:

@@ -10,7 +10,7 @@ from commonpool.engines.registry import OPENAI
 from commonpool.gateway.http import LINGER, LINGER_NS
 from tests.faults.peer import Peer
 from tests.faults.rig import TIMEOUTS, Rig, asking, assert_answers, echo, rig
-from tests.gateway.fakes import SECOND, Call, chat_answer, get, run, text_event, until
+from tests.gateway.fakes import SECOND, Call, chat_answer, done_event, get, run, text_event, until, usage_event
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer cp_test\r\n"
 SMALL = 4096  # a receive buffer that is soon full
@@ -141,6 +141,32 @@ def test_a_client_that_reads_no_more_is_cut_and_its_slot_is_free(tmp_path: Path)
             here.pass_time(1)
             await calls[0].lost.wait()
             assert [each.outcome for each in here.seen] == [Outcome.CANCELLED]
+
+    run(main)
+
+
+def test_a_stream_behind_an_answer_that_is_not_read_waits_at_its_engine(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, send_bytes=SMALL) as here:
+            calls: list[Call] = []
+            here.engine.script = calls.append
+            peer = await here.peer(receive_bytes=SMALL)
+            peer.send(asking(here.mark()) + asking(here.mark(), stream=True))
+            await until(lambda: len(calls) == 1)
+            calls[0].answer(chat_answer("x" * 30_000))
+            await until(lambda: len(calls) == 2)
+            assert not any(each.stalled for each in here.gateway.connections)
+            calls[1].begin_stream()
+            flood = [text_event("y" * 40_000) for _ in range(20)]
+            for event in (*flood, usage_event(), done_event()):
+                calls[1].chunk(event)
+            calls[1].send(b"0\r\n\r\n")
+            await until(lambda: any(each.stalled for each in here.gateway.connections))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert unsent(here) < 400_000
+            assert (await peer.reply()).body == chat_answer("x" * 30_000)
+            assert (await peer.reply()).body == b"".join(flood) + done_event()
 
     run(main)
 

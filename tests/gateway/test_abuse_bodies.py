@@ -236,6 +236,19 @@ def test_json_that_asks_for_nothing_sensible_is_refused(tmp_path: Path, name: st
     run(main)
 
 
+@pytest.mark.parametrize("entry", [b'"x"', b"[1]", b"[]"])
+def test_a_flood_of_prompts_is_refused(tmp_path: Path, entry: bytes) -> None:
+    async def main() -> None:
+        async with rig(tmp_path) as here:
+            peer = await here.peer()
+            for count, code in ((2048, "never_fits"), (2049, "invalid_parameter"), (50_000, "invalid_parameter")):
+                peer.send(post(b'{"model":"tiny","prompt":[%b]}' % b",".join([entry] * count), "/v1/completions"))
+                reply = await peer.reply()
+                assert (reply.status, reply.code) == (400, code)
+
+    run(main)
+
+
 @pytest.mark.parametrize("name", PASSED_JSON)
 def test_odd_json_reaches_the_engine_as_it_was_checked(tmp_path: Path, name: str) -> None:
     async def main() -> None:

@@ -19,8 +19,7 @@ class Rate:
         self._full_at = 0  # ns × per_minute
 
     def _owed(self, now: int) -> int:
-        owed = self._full_at - now * self.per_minute
-        return owed if owed > 0 else 0
+        return max(0, self._full_at - now * self.per_minute)
 
     def now(self, now: int) -> tuple[int, int]:
         """Whole units that can be taken now (below 0 where more was used than expected), and how long until full."""

@@ -36,12 +36,10 @@ from commonpool.core.model import (
     UsageRecord,
 )
 from commonpool.core.pricing import charged_price
-from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry, Flow
+from commonpool.core.queueing import INPUT_COST, LEARN_SHIFT, OUTPUT_COST, Entry, Flow
 from commonpool.core.state import Account, Running, Site, State
 
 ATTEMPTS_MAX = 2
-# Learned figures move by an eighth of the difference with each request.
-_LEARN_SHIFT = 3
 
 STATUS_CLIENT_GONE = 499
 STATUS_OF: dict[Reason, int] = {
@@ -138,7 +136,8 @@ class Machine:
 
         # 3. The promise.
         rate = max(flow.node.guaranteed, entry.ask)
-        refusal = admission.promise(tenant, account.work_waiting, rate)
+        work_ahead = sum(f.work * self.state.sites[f.model].pace.expected for f in account.flows.values())
+        refusal = admission.promise(tenant, work_ahead, rate)
         if refusal:
             return refusal
 
@@ -148,11 +147,10 @@ class Machine:
         if account.tokens:
             entry.tokens_reserved = min(tokens, account.tokens.per_minute)
             account.tokens.take(entry.tokens_reserved, now)
-        service = INPUT_COST * request.tokens_in + OUTPUT_COST * request.sequences * expected
-        entry.work = entry.ask * service * site.ns_per_token
+        entry.work = entry.ask * (INPUT_COST * request.tokens_in + OUTPUT_COST * request.sequences * expected)
+        entry.ahead = flow.work // rate
         entry.priority = tenant.priority[request.tier]
         entry.deadline = now + tenant.max_wait_ns
-        entry.urgent_at = entry.deadline - account.work_waiting // rate
         return None
 
     def _known(self, request: Request, tenant: Tenant | None, site: Site | None) -> Refusal | None:
@@ -203,7 +201,6 @@ class Machine:
         flow = entry.flow
         account = self.state.accounts[flow.tenant]
         account.waiting += 1
-        account.work_waiting += entry.work
         flow.push(entry)
         flow.parked = False
         line = self.state.sites[flow.model].line
@@ -214,7 +211,6 @@ class Machine:
         flow = entry.flow
         account = self.state.accounts[flow.tenant]
         account.waiting -= 1
-        account.work_waiting -= entry.work
         flow.remove(entry)
         self.state.sites[flow.model].line.waiting -= 1
 
@@ -335,8 +331,8 @@ class Machine:
         if event.outcome is Outcome.FAILED:
             return Usage(source=event.usage.source)
         usage = event.usage
-        if event.outcome is Outcome.CANCELLED and usage.source is TokenSource.ESTIMATED and site.ns_per_token:
-            served = (now - entry.dispatched) // site.ns_per_token - INPUT_COST * usage.tokens_in
+        if event.outcome is Outcome.CANCELLED and usage.source is TokenSource.ESTIMATED and site.pace.expected:
+            served = (now - entry.dispatched) // site.pace.expected - INPUT_COST * usage.tokens_in
             most = entry.request.sequences * site.deployment.context_tokens
             return msgspec.structs.replace(usage, tokens_out=min(most, max(0, served // OUTPUT_COST)))
         return usage
@@ -346,7 +342,7 @@ class Machine:
         service = INPUT_COST * usage.tokens_in + OUTPUT_COST * usage.tokens_out
         if not service:
             return
-        site.ns_per_token = _towards(site.ns_per_token, (now - entry.dispatched) // service)
+        site.pace.learn((now - entry.dispatched) // service)
         produced = max(1, usage.tokens_out // entry.request.sequences)
         entry.flow.output_tokens = _towards(entry.flow.output_tokens, produced)
 
@@ -480,7 +476,7 @@ class Machine:
 
 
 def _towards(value: int, seen: int) -> int:
-    return value + ((seen - value) >> _LEARN_SHIFT) if value else max(1, seen)
+    return value + ((seen - value) >> LEARN_SHIFT) if value else max(1, seen)
 
 
 def _expired(entry: Entry, now: int, *, ready: bool) -> Refusal:

@@ -1,10 +1,10 @@
 """Who is next: order inside a tenant's flow, and fairness between the flows that wait for one deployment.
 
 Inside a flow (one tenant, one model): a request becomes *urgent* when waiting longer could break its promise, that is
-when the work ahead of it, at the tenant's guaranteed rate, would take the rest of its max_wait. While a flow holds an
-urgent request it is served by deadline; otherwise by priority, then arrival. A request past max_wait is always urgent.
-Turning urgent a little before the deadline, not at it, is what keeps the promise when many requests share a deadline
-(docs/adr/0006-urgent-before-late.md).
+when the work that was ahead of it when it came, at the tenant's guaranteed rate, would take the rest of its max_wait.
+While a flow holds an urgent request it is served by deadline; otherwise by priority, then arrival. A request past
+max_wait is always urgent. Turning urgent before the deadline, not at it, is what keeps the promise when many requests
+share a deadline (docs/adr/0006-urgent-before-late.md).
 
 Between flows: those whose tenant is under its guarantee come first, smallest use / guarantee first. The others are in
 the *contest* for the surplus, by virtual token counters (VTC, Sheng et al., OSDI 2024): the smallest counter is next;
@@ -21,6 +21,8 @@ from commonpool.core.quota import Node
 
 R = TypeVar("R")
 
+# Learned figures move by an eighth of the difference with each request.
+LEARN_SHIFT: Final = 3
 # The scale of the counters, so that integer division by a weight loses nothing that matters.
 COUNTER_SCALE: Final = 1 << 20
 INPUT_COST: Final = 1
@@ -33,14 +35,40 @@ _RATIO_BITS: Final = 64
 _LOOK_PAST_MAX: Final = 64
 
 
+class Pace:
+    """How long a deployment takes over a token of service, learned from what ends. Nanoseconds; 0 until then."""
+
+    __slots__ = ("_deviation", "expected")
+
+    def __init__(self) -> None:
+        self.expected = 0
+        self._deviation = 0
+
+    @property
+    def careful(self) -> int:
+        """With room for the usual ups and downs: expected plus twice the mean deviation, as TCP sets its time-outs."""
+        return self.expected + 2 * self._deviation
+
+    def learn(self, ns_per_token: int) -> None:
+        if not self.expected:
+            self.expected = max(1, ns_per_token)
+            self._deviation = self.expected // 4
+            return
+        error = ns_per_token - self.expected
+        self.expected = max(1, self.expected + (error >> LEARN_SHIFT))
+        self._deviation += (abs(error) - self._deviation) >> LEARN_SHIFT
+
+
 class Entry:
     """A request that waits or runs: what the core knows of it from arrival to its last attempt.
 
-    `ask` is the milli_gpu it uses while it runs, `kv` its KV tokens, `work` its expected milli_gpu × ns. `surplus` says
-    that it was dispatched from the surplus, `charged` what its flow's counter was charged for it.
+    `ask` is the milli_gpu it uses while it runs, `kv` its KV tokens, `work` its milli_gpu × expected tokens of service,
+    `ahead` the tokens of service that its flow had to serve first when it came, at the tenant's guaranteed rate.
+    `surplus` says that it was dispatched from the surplus, `charged` what its flow's counter was charged for it.
     """
 
     __slots__ = (
+        "ahead",
         "arrived",
         "ask",
         "attempt",
@@ -57,7 +85,6 @@ class Entry:
         "seq",
         "surplus",
         "tokens_reserved",
-        "urgent_at",
         "version",
         "waiting",
         "work",
@@ -81,7 +108,7 @@ class Entry:
         self.tokens_reserved = 0
         self.priority = 0
         self.deadline = 0
-        self.urgent_at = 0
+        self.ahead = 0
         self.flow: Flow
         self.node: Node
 
@@ -98,6 +125,8 @@ class Flow:
         "_by_priority",
         "_by_urgency",
         "_length",
+        "_pace",
+        "_urgent_by",
         "alive",
         "contesting",
         "counter",
@@ -108,9 +137,10 @@ class Flow:
         "stamp",
         "tenant",
         "weight",
+        "work",
     )
 
-    def __init__(self, tenant: str, model: str, node: Node, weight: int) -> None:
+    def __init__(self, tenant: str, model: str, node: Node, weight: int, pace: Pace) -> None:
         self.tenant = tenant
         self.model = model
         self.node = node
@@ -121,6 +151,9 @@ class Flow:
         self.alive = True  # its tenant and its model still exist
         self.stamp = 0  # entries of the line's heaps with another stamp are out of date
         self.output_tokens = 0  # expected output of a request, 0 when none has ended yet
+        self.work = 0  # of what waits, milli_gpu × tokens of service
+        self._pace = pace
+        self._urgent_by = 0  # the pace by which `_by_urgency` is ordered
         self._length = 0
         self._by_priority: list[tuple[int, int, Entry]] = []
         self._by_deadline: list[tuple[int, int, Entry]] = []
@@ -132,14 +165,16 @@ class Flow:
     def push(self, entry: Entry) -> None:
         entry.waiting = True
         self._length += 1
+        self.work += entry.work
         heapq.heappush(self._by_priority, (-entry.priority, entry.seq, entry))
         heapq.heappush(self._by_deadline, (entry.deadline, entry.seq, entry))
-        heapq.heappush(self._by_urgency, (entry.urgent_at, entry.seq, entry))
+        heapq.heappush(self._by_urgency, (self._urgent_at(entry), entry.seq, entry))
 
     def remove(self, entry: Entry) -> None:
         """Dispatched or cancelled. Its places in the heaps go when they surface, or together when they are many."""
         entry.waiting = False
         self._length -= 1
+        self.work -= entry.work
         if len(self._by_priority) > 32 + 2 * self._length or len(self._by_deadline) > 32 + 2 * self._length:
             self._compact()
 
@@ -147,8 +182,11 @@ class Flow:
         """The request to serve next, not removed."""
         if not self._length:
             return None
-        urgency = _top(self._by_urgency)
-        return _top(self._by_deadline) if urgency.urgent_at <= now else _top(self._by_priority)
+        pace = self._pace.careful
+        if 2 * pace > 3 * self._urgent_by or 2 * pace < self._urgent_by:
+            self._reorder(pace)
+        _top(self._by_urgency)
+        return _top(self._by_deadline) if self._by_urgency[0][0] <= now else _top(self._by_priority)
 
     def earliest(self) -> Entry:
         """The request with the earliest deadline, of a flow that is not empty."""
@@ -167,6 +205,20 @@ class Flow:
         """Correct an earlier charge by what was really served."""
         cost = INPUT_COST * tokens_in + OUTPUT_COST * tokens_out
         self.counter += (cost - charged) * COUNTER_SCALE // self.weight
+
+    def _urgent_at(self, entry: Entry) -> int:
+        return entry.deadline - entry.ahead * self._urgent_by
+
+    def _reorder(self, pace: int) -> None:
+        """The deployment's pace is another one by half or more: so is the time at which each request turns urgent.
+
+        That is rare, so the whole flow is worked out anew.
+        """
+        self._urgent_by = pace
+        self._by_urgency = [
+            (self._urgent_at(item[2]), item[1], item[2]) for item in self._by_urgency if item[2].waiting
+        ]
+        heapq.heapify(self._by_urgency)
 
     def _compact(self) -> None:
         for heap in (self._by_priority, self._by_deadline, self._by_urgency):

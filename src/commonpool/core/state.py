@@ -6,7 +6,7 @@
 from commonpool.core.lending import Loans
 from commonpool.core.limits import Rate
 from commonpool.core.model import Deployment, Policy, Replica, Tenant
-from commonpool.core.queueing import Entry, Flow, Line
+from commonpool.core.queueing import Entry, Flow, Line, Pace
 from commonpool.core.quota import Quota
 
 
@@ -26,7 +26,7 @@ class Running:
 class Site:
     """A deployment with its replicas, its line, and what was learned of its speed."""
 
-    __slots__ = ("deployment", "free_slots", "line", "ns_per_token", "quota", "replicas")
+    __slots__ = ("deployment", "free_slots", "line", "pace", "quota", "replicas")
 
     def __init__(self, deployment: Deployment, quota: Quota) -> None:
         self.deployment = deployment
@@ -34,7 +34,7 @@ class Site:
         self.line = Line(deployment.model)
         self.replicas: dict[str, Running] = {}
         self.free_slots = 0  # on replicas that take new requests
-        self.ns_per_token = 0  # per token of service (INPUT_COST, OUTPUT_COST); 0 while nothing has ended
+        self.pace = Pace()
 
     def count_free_slots(self) -> None:
         """After a replica came, drained or went."""
@@ -77,13 +77,12 @@ class Site:
 class Account:
     """What the machine keeps of a tenant beside its node in the quota tree."""
 
-    __slots__ = ("flows", "models", "requests", "tokens", "waiting", "work_waiting")
+    __slots__ = ("flows", "models", "requests", "tokens", "waiting")
 
     def __init__(self) -> None:
         self.flows: dict[str, Flow] = {}
         self.models: frozenset[str] = frozenset()
         self.waiting = 0
-        self.work_waiting = 0
         self.requests: Rate | None = None
         self.tokens: Rate | None = None
 
@@ -133,7 +132,7 @@ class State:
         flow = account.flows.get(site.deployment.model)
         if flow is None:
             node = site.quota.tenants[tenant.name]
-            flow = Flow(tenant.name, site.deployment.model, node, tenant.weight)
+            flow = Flow(tenant.name, site.deployment.model, node, tenant.weight, site.pace)
             account.flows[flow.model] = site.line.flows[tenant.name] = flow
         return flow
 

@@ -16,6 +16,7 @@ from commonpool.core.model import Endpoint
 from commonpool.gateway.errors import ApiError, shown
 
 SEQUENCES_MAX: Final = 128
+PROMPTS_MAX: Final = 2048  # as OpenAI's own service
 TOKENS_MAX: Final = 2**31 - 1
 BYTES_PER_TOKEN: Final = 4
 
@@ -179,14 +180,28 @@ def _prompt_list(name: str, raw: Raw, text: bytes) -> tuple[int, int]:
             case b"]":
                 raise ApiError(400, "invalid_parameter", f"`{name}` must not be an empty list.", param=name)
             case b'"':
-                return len(_strings(raw)), -(-len(text) // BYTES_PER_TOKEN)
+                count = len(_strings(raw))
+                if count > PROMPTS_MAX:
+                    raise _too_many(name)
+                return count, -(-len(text) // BYTES_PER_TOKEN)
             case b"[":
+                if text.count(b"[") > PROMPTS_MAX + 1:  # before it is decoded: millions of lists take seconds
+                    raise _too_many(name)
                 lists = _token_lists(raw)
                 return len(lists), sum(map(len, lists))
             case _:
                 return 1, len(_tokens(raw))
     except msgspec.DecodeError:
         raise _wrong(name, wanted, raw) from None
+
+
+def _too_many(name: str) -> ApiError:
+    return ApiError(
+        400,
+        "invalid_parameter",
+        f"`{name}` has more than {PROMPTS_MAX} entries; send them in several requests.",
+        param=name,
+    )
 
 
 def _force_usage(fields: dict[str, Raw]) -> bool:

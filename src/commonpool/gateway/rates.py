@@ -12,7 +12,7 @@ def rate_headers(kind: bytes, rate: RateView) -> bytes:
         kind,
         rate.limit,
         kind,
-        rate.remaining if rate.remaining > 0 else 0,
+        max(0, rate.remaining),
         kind,
         duration(rate.reset_ns).encode(),
     )

@@ -161,6 +161,11 @@ def test_the_absolute_form_and_the_asterisk() -> None:
     assert read(request(first="OPTIONS * HTTP/1.1"))[0].path == b"*"
 
 
+def test_a_blank_behind_a_traceparent_is_no_part_of_it() -> None:
+    good = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+    assert read(request(f"traceparent: {good} "))[0].traceparent == good.encode()
+
+
 def test_a_bad_traceparent_is_dropped() -> None:
     for bad in ("x", "00-" + "0" * 32 + "-0123456789abcdef-01", "00-0123-4567-01\r\nX: y"):
         assert read(request(f"traceparent: {bad}"))[0].traceparent is None

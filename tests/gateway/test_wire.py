@@ -214,3 +214,10 @@ def test_numbers_are_not_rounded_on_the_way() -> None:
     )
     assert b"123456789012345678901234567890" in read(body).body("tiny")
     assert b"0.1000000000000000055511151231257827" in read(body).body("tiny")
+
+
+def test_a_flood_of_keys_is_refused_before_any_is_made() -> None:
+    fields = b",".join(b'"%x":1' % n for n in range(210_000))
+    assert refused(b'{"model":"m","messages":[],' + fields + b"}").code == "too_many_strings"
+    escaped = b'{"model":"m","messages":[{"role":"user","content":"' + b'\\"' * 500_000 + b'"}]}'
+    assert wire.read("chat", escaped).model == "m"

@@ -173,6 +173,7 @@ class HeadReader:
         connection = {token.strip() for token in _token(value(b"connection")).split(b",")}
         length = value(b"content-length")
         trace = value(b"traceparent")
+        trace = trace if trace is None else trace.strip(b" \t")
         return Head(
             method=self._parser.get_method().decode(),
             path=_path(self._fields.url),

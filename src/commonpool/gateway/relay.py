@@ -136,6 +136,8 @@ class Exchange:
         choices = ask.choices if adapter.usage_per_choice and ask.sequences > 1 else None
         self._events = kind(include_usage=ask.include_usage or not ask.stream, choices=choices)
         self._assembly = None if ask.stream else Assembly()
+        if self._connection.stalled:  # it did not even read what was sent before the answer
+            self.pause()
 
     def data(self, piece: bytes) -> None:
         events = self._events

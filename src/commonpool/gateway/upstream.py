@@ -157,7 +157,7 @@ class UpstreamConnection(asyncio.Protocol):
                 await asyncio.get_running_loop().create_connection(
                     lambda: self, target.host, target.port, ssl=target.tls, server_hostname=name
                 )
-        except OSError:  # a TimeoutError is one
+        except (OSError, ValueError):  # a TimeoutError is an OSError, a host that is no name a ValueError
             if self._transport is None:
                 self._lose(Loss.UNREACHED)
 

@@ -16,6 +16,7 @@ from commonpool.core.model import Endpoint
 from commonpool.gateway.errors import ApiError, shown
 
 SEQUENCES_MAX: Final = 128
+STRINGS_MAX: Final = 200_000  # each key becomes an object of ours: millions of them would hold up everybody
 PROMPTS_MAX: Final = 2048  # as OpenAI's own service
 TOKENS_MAX: Final = 2**31 - 1
 BYTES_PER_TOKEN: Final = 4
@@ -122,6 +123,9 @@ def read(endpoint: Endpoint, body: bytes) -> Ask:
 
 def _object(body: bytes) -> dict[str, Raw]:
     """The top-level fields; what is wrong with the JSON is told with its line, column and byte."""
+    if len(body) > STRINGS_MAX and body.count(b'"') - body.count(b'\\"') > 2 * STRINGS_MAX:
+        message = f"The body holds more than {STRINGS_MAX} strings and keys, which no request needs; send less at once."
+        raise ApiError(400, "too_many_strings", message)
     try:
         if not body.isascii():
             body.decode()

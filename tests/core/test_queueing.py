@@ -97,7 +97,7 @@ def fill(line: Line, queue: Flow, count: int = 1) -> None:
 
 
 def winner(line: Line) -> str:
-    found = line.next(0, lambda _: "somewhere")
+    found = line.next_beyond(0, lambda _: "somewhere")
     assert found is not None
     return found[0].flow.tenant
 
@@ -107,10 +107,11 @@ def test_under_guarantee_by_the_smallest_share_then_the_contest_by_counter_ties_
     for each in (flow("a", use=300, guaranteed=400), flow("b", use=200, guaranteed=400), flow("c"), flow("d")):
         fill(line, each)
     order = []
-    while (found := line.next(0, lambda _: "somewhere")) is not None:
-        order.append((found[0].flow.tenant, found[2]))
-        found[0].flow.remove(found[0])
-        line.place(found[0].flow)
+    for choose in (line.next_within, line.next_beyond):
+        while (found := choose(0, lambda _: "somewhere")) is not None:
+            order.append((found[0].flow.tenant, choose == line.next_beyond))
+            found[0].flow.remove(found[0])
+            line.place(found[0].flow)
     assert order == [("b", False), ("a", False), ("c", True), ("d", True)]
 
 
@@ -135,7 +136,7 @@ def test_what_does_not_fit_is_passed_and_keeps_its_place() -> None:
     a, b = flow("a"), flow("b")
     fill(line, a)
     fill(line, b)
-    found = line.next(0, lambda e: "somewhere" if e.flow is b else None)
+    found = line.next_beyond(0, lambda e: "somewhere" if e.flow is b else None)
     assert found is not None
     assert found[0].flow is b
     assert winner(line) == "a"

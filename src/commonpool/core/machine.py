@@ -7,6 +7,8 @@ someone is allowed to use it. Nothing that runs is ever interrupted.
 Deterministic: no clock, no randomness, no iteration over sets; the same events give the same effects.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from commonpool.core import admission
@@ -40,6 +42,7 @@ from commonpool.core.queueing import INPUT_COST, LEARN_SHIFT, OUTPUT_COST, Entry
 from commonpool.core.state import Account, Running, Site, State
 
 ATTEMPTS_MAX = 2
+Choose = Callable[[int, Callable[[Entry], Running | None]], tuple[Entry, Running] | None]
 
 STATUS_CLIENT_GONE = 499
 STATUS_OF: dict[Reason, int] = {
@@ -98,15 +101,16 @@ class Machine:
             return
         self._entries[request.id] = entry
         site = self.state.sites[request.model]
-        if not site.line.waiting and (running := self._fit(site, entry)):
+        surplus = entry.flow.node.use >= entry.flow.node.guaranteed
+        claimed = surplus and site.quota.claimed
+        if not site.line.waiting and not claimed and (running := self._fit(site, entry, now)):
             # Nobody waits and it fits: the queue would only hand it back.
-            surplus = entry.flow.node.use >= entry.flow.node.guaranteed
             if surplus:
                 site.line.straight_through(entry.flow)
             self._start(site, running, entry, surplus, now, effects)
             return
         self._enqueue(entry)
-        self._dispatch(site, now, effects)
+        self._dispatch(site.quota.pool, now, effects)
 
     def _admit(self, entry: Entry, now: int) -> Refusal | None:
         """Check everything, then take everything: a refused request has consumed nothing."""
@@ -216,25 +220,43 @@ class Machine:
 
     # -- dispatch ------------------------------------------------------------------------------------------------------
 
-    def _dispatch(self, site: Site, now: int, effects: list[Effect]) -> None:
-        """Give out what is free at this deployment, one request at a time, until nobody who waits may run."""
-        line = site.line
+    def _dispatch(self, pool: str, now: int, effects: list[Effect]) -> None:
+        """Give out what is free in a pool, until nobody who waits may run.
+
+        1. Tenants under their guarantee, at every deployment. 2. The surplus, unless one of the first waits for room in
+        the pool: then what frees next is earmarked for it, and nothing more is lent.
+        """
+        sites = [site for site in self.state.sites.values() if site.line.waiting and site.quota.pool == pool]
+        if not sites:
+            self.state.quotas[pool].claimed = False
+            return
+        quota = sites[0].quota
+        quota.claimed = False
+        for site in sites:
+            self._serve(site, site.line.next_within, now, effects, surplus=False)
+        for site in sites:
+            if not quota.claimed:
+                self._serve(site, site.line.next_beyond, now, effects, surplus=True)
+
+    def _serve(self, site: Site, choose: Choose, now: int, effects: list[Effect], *, surplus: bool) -> None:
+        """Dispatch those that `choose` finds at one deployment, one at a time."""
+        site.held = site.held and surplus
 
         def fit(entry: Entry) -> Running | None:
-            return self._fit(site, entry)
+            return self._fit(site, entry, now)
 
-        while line.waiting and site.free_slots > 0:
-            found = line.next(now, fit)
+        while site.line.waiting and site.free_slots > 0 and not site.held:
+            found = choose(now, fit)
             if found is None:
                 return
-            entry, running, surplus = found
+            entry, running = found
             self._unqueue(entry)
             self._start(site, running, entry, surplus, now, effects)
 
-    def _fit(self, site: Site, entry: Entry) -> Running | None:
+    def _fit(self, site: Site, entry: Entry, now: int) -> Running | None:
         """Where a request can run at once. Without room on its tenant's own path its flow is parked there."""
         flow = entry.flow
-        if site.free_slots <= 0:
+        if site.free_slots <= 0 or site.held:
             return None
         blocker = site.quota.blocker(flow.node, entry.ask)
         if blocker:
@@ -242,9 +264,14 @@ class Machine:
                 blocker.waiters[flow] = None
                 site.line.park(flow)
             return None
+        within = flow.node.use < flow.node.guaranteed
         if site.quota.free_for(flow.node) < entry.ask:
+            site.quota.claimed = site.quota.claimed or within
             return None
-        return site.roomiest(entry)
+        place = site.roomiest(entry)
+        if place is None and within and entry.deadline <= now:
+            site.held = True  # it needs several slots of one replica at once, and has waited long enough for them
+        return place
 
     def _start(
         self, site: Site, running: Running, entry: Entry, surplus: bool, now: int, effects: list[Effect]
@@ -287,39 +314,50 @@ class Machine:
 
         # 1. Give back what it held; its loans end.
         site.vacate(entry)
-        freed = self.state.quotas[entry.node.pool].give(entry.node, entry.ask)
-        self.state.loans[entry.node.pool].gave(entry.node, entry, now)
-        self._replace(entry.flow.tenant)
+        pool = entry.node.pool
+        freed = self.state.quotas[pool].give(entry.node, entry.ask)
+        self.state.loans[pool].gave(entry.node, entry, now)
 
-        # 2. Correct what was charged in advance.
+        # 2. Correct what was charged in advance, then put the tenant's flows where they belong now.
         if entry.surplus:
             entry.flow.recharge(entry.charged, usage.tokens_in, usage.tokens_out)
-        tokens = self.state.accounts[entry.flow.tenant].tokens
-        if tokens and entry.tokens_reserved:
-            tokens.take(usage.tokens_in + usage.tokens_out - entry.tokens_reserved, now)
-            entry.tokens_reserved = 0
+        again = self._again(entry) if event.retry else None
+        self._settle_limits(entry, usage.tokens_in + usage.tokens_out, now)
+        self._replace(entry.flow.tenant)
 
         # 3. The record.
         effects.append(Settle(self._record(entry, site, event, usage, now)))
-        entry.ended_loans = []
 
         # 4. Another attempt, or the end.
-        if event.retry and entry.attempt < ATTEMPTS_MAX and entry.flow.alive:
-            self._enqueue(entry)
+        if again:
+            self._entries[event.request_id] = again
+            self._enqueue(again)
         else:
             del self._entries[event.request_id]
             if event.retry:
                 effects.append(Fail(event.request_id))
 
-        # 5. Who waited for this.
+        # 5. Who waited for this. A model that has moved frees slots in one pool and quota in another.
         for flow in freed:
             self._unpark(flow)
-        self._dispatch_pool(entry.node.pool, now, effects)
+        self._dispatch(pool, now, effects)
+        if site.quota.pool != pool:
+            self._dispatch(site.quota.pool, now, effects)
 
-    def _dispatch_pool(self, pool: str, now: int, effects: list[Effect]) -> None:
-        for site in self.state.sites.values():
-            if site.line.waiting and site.quota.pool == pool:
-                self._dispatch(site, now, effects)
+    def _again(self, entry: Entry) -> Entry | None:
+        """The next attempt, if one is left and the policy, which may have changed, still has room for it."""
+        again = entry.again()
+        if entry.attempt >= ATTEMPTS_MAX or self._judge(again):
+            return None
+        again.tokens_reserved, entry.tokens_reserved = entry.tokens_reserved, 0
+        return again
+
+    def _settle_limits(self, entry: Entry, tokens_used: int, now: int) -> None:
+        """What was reserved of the tokens a minute becomes what was used."""
+        account = self.state.accounts[entry.flow.tenant]
+        if account.tokens and entry.tokens_reserved:
+            account.tokens.take(tokens_used - entry.tokens_reserved, now)
+        entry.tokens_reserved = 0
 
     def _unpark(self, flow: object) -> None:
         if isinstance(flow, Flow) and flow.parked:
@@ -352,10 +390,11 @@ class Machine:
         entry = self._entries.get(request_id)
         if entry is None or not entry.waiting:
             return
-        self._drop(entry)
+        self._drop(entry, now)
         site = self.state.sites[entry.request.model]
         gone = Ended(request_id, entry.attempt + 1, Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE)
         effects.append(Settle(self._record(entry, site, gone, gone.usage, now)))
+        self._dispatch(site.quota.pool, now, effects)
 
     def _refuse(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
         request = entry.request
@@ -365,11 +404,21 @@ class Machine:
             end = Ended(request.id, entry.attempt + 1, Outcome.REFUSED, Usage(), STATUS_OF[refusal.reason])
             effects.append(Settle(self._record(entry, site, end, end.usage, now, refusal.reason)))
 
-    def _drop(self, entry: Entry) -> None:
-        """It waits no more and will not run."""
+    def _drop(self, entry: Entry, now: int) -> None:
+        """It waits no more and will not run; who is behind it is looked at anew."""
         self._unqueue(entry)
+        self._settle_limits(entry, 0, now)
+        entry.flow.parked = False
         self.state.sites[entry.flow.model].line.place(entry.flow)
         del self._entries[entry.id]
+
+    def _withdraw(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
+        """Refuse what had been taken: like any refused request it has consumed nothing."""
+        self._drop(entry, now)
+        account = self.state.accounts[entry.flow.tenant]
+        if account.requests:
+            account.requests.take(-1, now)
+        self._refuse(entry, refusal, now, effects)
 
     def _expire(self, now: int, effects: list[Effect]) -> None:
         """Refuse what has waited past all reason: past max_wait without a replica, or twice max_wait with one."""
@@ -381,15 +430,15 @@ class Machine:
                     patience = 0 if not ready else entry.deadline - entry.arrived
                     if entry.deadline + patience > now:
                         break
-                    self._drop(entry)
-                    self._refuse(entry, _expired(entry, now, ready=ready), now, effects)
-            self._dispatch(site, now, effects)
+                    self._withdraw(entry, _expired(entry, now, ready=ready), now, effects)
+        for pool in self.state.quotas:
+            self._dispatch(pool, now, effects)
 
     def _record(self, entry: Entry, site: Site, event: Ended, usage: Usage, now: int, reason: str = "") -> UsageRecord:
         request = entry.request
         ran = event.attempt == entry.attempt  # else it ended before this attempt was dispatched
         run_ns = now - entry.dispatched if ran else 0
-        pool = site.quota.pool
+        pool = entry.node.pool if ran else site.quota.pool
         price = self.state.policy.prices.get(pool)
         # By position, in the order of the fields: by name it takes ten times as long, for every request.
         return UsageRecord(
@@ -431,7 +480,7 @@ class Machine:
             return
         site.replicas[replica.id] = Running(replica)
         site.count_free_slots()
-        self._dispatch(site, now, effects)
+        self._dispatch(site.quota.pool, now, effects)
 
     def _replica_draining(self, replica_id: str) -> None:
         for site in self.state.sites.values():
@@ -455,12 +504,12 @@ class Machine:
                 for entry in tuple(flow.waiting()):
                     refusal = self._judge(entry)
                     if refusal:
-                        self._drop(entry)
-                        self._refuse(entry, refusal, now, effects)
+                        self._withdraw(entry, refusal, now, effects)
                 flow.parked = False
                 site.line.place(flow)
-        for site in self.state.sites.values():
-            self._dispatch(site, now, effects)
+        self.state.prune()
+        for pool in self.state.quotas:
+            self._dispatch(pool, now, effects)
 
     def _judge(self, entry: Entry) -> Refusal | None:
         """Whether a request that waits may go on waiting under the new policy; its share is worked out anew."""

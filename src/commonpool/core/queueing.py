@@ -116,6 +116,17 @@ class Entry:
     def id(self) -> str:
         return self.request.id
 
+    def again(self) -> "Entry":
+        """For another attempt: with its place in the order, and nothing of what it takes.
+
+        It is a new entry because the flow's heaps may still hold the places of the old one.
+        """
+        again = Entry(self.request, self.seq, self.arrived)
+        again.flow, again.node = self.flow, self.node
+        again.attempt, again.replica_id = self.attempt, self.replica_id
+        again.priority, again.deadline, again.work = self.priority, self.deadline, self.work
+        return again
+
 
 class Flow:
     """The queue of one (tenant, model), and that tenant's counter in the contest for that model's surplus."""
@@ -127,7 +138,6 @@ class Flow:
         "_length",
         "_pace",
         "_urgent_by",
-        "alive",
         "contesting",
         "counter",
         "model",
@@ -148,7 +158,6 @@ class Flow:
         self.counter = 0
         self.contesting = False
         self.parked = False
-        self.alive = True  # its tenant and its model still exist
         self.stamp = 0  # entries of the line's heaps with another stamp are out of date
         self.output_tokens = 0  # expected output of a request, 0 when none has ended yet
         self.work = 0  # of what waits, milli_gpu × tokens of service
@@ -282,18 +291,17 @@ class Line:
         flow.parked = True
         self.place(flow)
 
-    def next(self, now: int, fit: Callable[[Entry], R | None]) -> tuple[Entry, R, bool] | None:
-        """The entry to dispatch now, where, and whether from the surplus; or None. Nothing is removed.
+    def next_within(self, now: int, fit: Callable[[Entry], R | None]) -> tuple[Entry, R] | None:
+        """The next of those whose tenant is under its guarantee, and where it runs; None if none fits.
 
         `fit(entry)` says where it can run at once, or None; then it may park the flow (and so change this line).
         """
-        first = self._first(self._under, now, fit)
-        if first:
-            return *first, False
+        return self._first(self._under, now, fit)
+
+    def next_beyond(self, now: int, fit: Callable[[Entry], R | None]) -> tuple[Entry, R] | None:
+        """The next to be served from the surplus. As `next_within`, after it."""
         winner = self._first(self._contest, now, fit)
-        if winner is None:
-            return None
-        return *(self._passing(winner[0].flow, now, fit) or winner), True
+        return winner and (self._passing(winner[0].flow, now, fit) or winner)
 
     def _passing(self, winner: Flow, now: int, fit: Callable[[Entry], R | None]) -> tuple[Entry, R] | None:
         """The overdue head that passes the winner of the contest, while the 20 % allow it."""

@@ -1,7 +1,7 @@
 """The quota tree of one pool: who uses how much, and how much more each may use now.
 
 The pool is the root, groups are inner nodes, tenants are leaves. A node's use is the sum over what runs below it. All
-quantities are milli_gpu. Pure arithmetic: `room` answers, `take` and `give` record, nothing decides here.
+quantities are milli_gpu. Pure arithmetic: `blocker` and `free_for` answer, `take` and `give` record, nothing decides.
 
 Two rules bound a tenant (DESIGN section 2): no node on its path goes above its cap, and what others have reserved is
 left alone. The second one is also what makes every loan have a lender: the pool's free capacity less the idle
@@ -81,6 +81,7 @@ class Quota:
         self.reserved = 0
         self.reserved_idle = 0
         self.scaled = False
+        self.claimed = False  # a tenant under its guarantee waits for room in the pool: nothing is lent until it has it
         self.tenants: dict[str, Node] = {}
         self._groups: dict[str, Node] = {}
 

@@ -26,13 +26,14 @@ class Running:
 class Site:
     """A deployment with its replicas, its line, and what was learned of its speed."""
 
-    __slots__ = ("deployment", "free_slots", "line", "pace", "quota", "replicas")
+    __slots__ = ("deployment", "free_slots", "held", "line", "pace", "quota", "replicas")
 
     def __init__(self, deployment: Deployment, quota: Quota) -> None:
         self.deployment = deployment
         self.quota = quota
         self.line = Line(deployment.model)
         self.replicas: dict[str, Running] = {}
+        self.held = False  # one that needs several slots at once has waited too long: they are kept for it
         self.free_slots = 0  # on replicas that take new requests
         self.pace = Pace()
 
@@ -98,6 +99,7 @@ class State:
         self.accounts: dict[str, Account] = {}
 
     def configure(self, policy: Policy, now: int) -> None:
+        """Take over a policy; what runs goes on where it is."""
         self.policy = policy
         # 1. The quota trees and the loan books; a pool that is gone is kept until nothing runs in it.
         for pool in policy.pools:
@@ -109,7 +111,7 @@ class State:
             self.loans[pool].reconfigured(now)
             if pool not in policy.pools and not quota.use:
                 del self.quotas[pool], self.loans[pool]
-        # 2. Deployments; one that is gone keeps its site until nothing runs there.
+        # 2. Deployments; one that is gone keeps its site until `prune`.
         for name, deployment in policy.deployments.items():
             quota = self.quotas[deployment.pool]
             site = self.sites.setdefault(name, Site(deployment, quota))
@@ -123,9 +125,21 @@ class State:
         for name, account in self.accounts.items():
             gone = policy.tenants.get(name)
             for flow in account.flows.values():
-                flow.alive = gone is not None and flow.model in policy.deployments
                 if gone is not None and (node := self.quotas[gone.pool].tenants.get(name)):
                     flow.node, flow.weight = node, gone.weight
+
+    def prune(self) -> None:
+        """Forget deployments and tenants that the policy no longer has, once nothing of theirs runs."""
+        for name, site in list(self.sites.items()):
+            if name not in self.policy.deployments and not site.replicas and not site.line.waiting:
+                del self.sites[name]
+                for account in self.accounts.values():
+                    account.flows.pop(name, None)
+        kept = {name for quota in self.quotas.values() for name in quota.tenants}
+        for name in [name for name in self.accounts if name not in self.policy.tenants and name not in kept]:
+            del self.accounts[name]
+            for site in self.sites.values():
+                site.line.flows.pop(name, None)
 
     def flow(self, tenant: Tenant, site: Site) -> Flow:
         account = self.accounts[tenant.name]

@@ -1,6 +1,6 @@
 """The laws of the machine, over random policies, arrivals, ends, cancellations, losses and changes of quota."""
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -79,8 +79,10 @@ class Laws(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         request_id = data.draw(st.sampled_from(sorted(self.waiting)))
+        mark = len(self.world.effects)
         self.world.cancel(request_id)
         self.waiting.discard(request_id)
+        self._note(mark)
 
     @rule(seconds=st.sampled_from([0.001, 1, 60]))
     def wait(self, seconds: float) -> None:
@@ -191,4 +193,6 @@ class Laws(RuleBasedStateMachine):
 
 
 TestLaws = Laws.TestCase
-TestLaws.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLaws.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+)

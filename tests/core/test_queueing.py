@@ -103,7 +103,7 @@ def winner(line: Line) -> str:
 
 
 def test_under_guarantee_by_the_smallest_share_then_the_contest_by_counter_ties_by_name() -> None:
-    line = Line("m")
+    line = Line()
     for each in (flow("a", use=300, guaranteed=400), flow("b", use=200, guaranteed=400), flow("c"), flow("d")):
         fill(line, each)
     order = []
@@ -116,7 +116,7 @@ def test_under_guarantee_by_the_smallest_share_then_the_contest_by_counter_ties_
 
 
 def test_who_enters_is_lifted_to_the_smallest_counter_and_into_an_empty_contest_to_the_last_that_left() -> None:
-    line = Line("m")
+    line = Line()
     a, b, c = flow("a"), flow("b"), flow("c")
     fill(line, a)
     a.charge(100, 0)
@@ -132,7 +132,7 @@ def test_who_enters_is_lifted_to_the_smallest_counter_and_into_an_empty_contest_
 
 
 def test_what_does_not_fit_is_passed_and_keeps_its_place() -> None:
-    line = Line("m")
+    line = Line()
     a, b = flow("a"), flow("b")
     fill(line, a)
     fill(line, b)
@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_passed_and_keeps_its_place() -> None:
 
 
 def test_places_that_are_out_of_date_do_not_pile_up() -> None:
-    line = Line("m")
+    line = Line()
     queue = flow("a")
     fill(line, queue)
     for _ in range(10_000):

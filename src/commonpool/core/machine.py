@@ -425,6 +425,7 @@ class Machine:
         for site in self.state.sites.values():
             ready = any(not running.draining for running in site.replicas.values())
             for flow in site.line.flows.values():
+                self._unpark(flow)  # with time another request may have come to its head, one that fits
                 while len(flow):
                     entry = flow.earliest()
                     patience = 0 if not ready else entry.deadline - entry.arrived

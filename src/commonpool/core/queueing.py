@@ -116,6 +116,10 @@ class Entry:
     def id(self) -> str:
         return self.request.id
 
+    def __lt__(self, other: "Entry") -> bool:
+        """Between attempts at one request, whose places in a heap are otherwise equal."""
+        return self.attempt < other.attempt
+
     def again(self) -> "Entry":
         """For another attempt: with its place in the order, and nothing of what it takes.
 
@@ -248,21 +252,22 @@ Place = tuple[int, str, int, Flow]
 class Line:
     """Everyone who waits for one deployment."""
 
-    __slots__ = ("_contest", "_left_last", "_overdue", "_pass_credit", "_under", "flows", "model", "waiting")
+    __slots__ = ("_contest", "_left_last", "_overdue", "_pass_credit", "_stamps", "_under", "flows", "waiting")
 
-    def __init__(self, model: str) -> None:
-        self.model = model
+    def __init__(self) -> None:
         self.flows: dict[str, Flow] = {}
         self.waiting = 0  # requests, of all flows; kept by the machine
         self._under: list[Place] = []  # (use / guarantee, tenant, stamp, flow)
         self._contest: list[Place] = []  # (counter, tenant, stamp, flow)
         self._overdue: list[Place] = []  # (earliest deadline, tenant, stamp, flow)
         self._left_last = 0
+        self._stamps = 0
         self._pass_credit = 0
 
     def place(self, flow: Flow) -> None:
         """Put a flow where it belongs now: after its queue, its tenant's use or its guarantee changed."""
-        flow.stamp += 1
+        self._stamps += 1
+        flow.stamp = self._stamps
         if not len(flow) or flow.parked:
             self._leave(flow)
             return

@@ -31,7 +31,7 @@ class Site:
     def __init__(self, deployment: Deployment, quota: Quota) -> None:
         self.deployment = deployment
         self.quota = quota
-        self.line = Line(deployment.model)
+        self.line = Line()
         self.replicas: dict[str, Running] = {}
         self.held = False  # one that needs several slots at once has waited too long: they are kept for it
         self.free_slots = 0  # on replicas that take new requests

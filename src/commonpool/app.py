@@ -9,7 +9,7 @@ import errno
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from commonpool.config.structs import Address
 from commonpool.control.replicas import StartError, Supervisor
 from commonpool.core import views as core_views
 from commonpool.core.machine import Machine
-from commonpool.core.model import UsageRecord
+from commonpool.core.model import NS_PER_S, UsageRecord
 from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.identity import Identity
 from commonpool.gateway.rates import rate_headers
@@ -42,6 +42,7 @@ from commonpool.store.sqlite import SqliteStore
 from commonpool.store.writer import Writer
 
 TICK_S = 1.0
+SERVING = frozenset({"ready", "unknown"})  # one that is too busy to say still takes requests
 FLUSH_S = 2.0  # how long a question waits for the newest records to reach the store
 
 __all__ = ["Product", "StartError", "Started", "run"]
@@ -99,7 +100,11 @@ async def _serve(
     product = Product(sources, config)
     try:
         starting = asyncio.ensure_future(product.start(extra_routes))
-        await _first(starting, stop)
+        try:
+            await _first(starting, stop)
+        except BaseException:
+            at_once.set()  # nothing was served yet that would be worth waiting for
+            raise
         if not stop.is_set():
             announce(product.started())
             await stop.wait()
@@ -189,17 +194,24 @@ class Product:
     async def stop(self, at_once: asyncio.Event) -> None:
         """Drain and stop everything; when `at_once` is set, on the way too, without waiting for anyone."""
         drain_ns = self._config.timeouts.drain_ns
+        if self._desk.open_requests and not at_once.is_set():
+            log.info(
+                "stopping: running requests finish first, Ctrl-C again stops at once",
+                requests=self._desk.open_requests,
+                within_s=drain_ns // NS_PER_S,
+            )
         draining = asyncio.ensure_future(self._gateway.drain(drain_ns))
         hurry = asyncio.ensure_future(at_once.wait())
         either: set[asyncio.Future[Any]] = {draining, hurry}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():
+            draining.cancel()
             await self._gateway.drain(0)
-            await draining
         hurry.cancel()
         await self._gateway.close()
         await self._supervisor.stop()
         await self._control.stop()
+        self._desk.tick()  # the last try for what could not be written
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -236,7 +248,7 @@ class Product:
         """The file wins over what was applied last; its revision follows on, and a difference is said."""
         last = next(iter(self._store.configs(1)), None)
         revision = last.revision + 1 if last else 1
-        if last and sorted(last.sources.values()) == sorted(self._sources.files.values()):
+        if last and _named(last.sources) == _named(self._sources.files):
             revision = last.revision
         elif last:
             self._notes.append(
@@ -344,7 +356,7 @@ class Product:
 
     def ready(self) -> tuple[bool, str]:
         """Whether every model has a ready replica and work can be metered."""
-        served = {replica.model for replica in self._supervisor.status() if replica.state == "ready"}
+        served = {replica.model for replica in self._supervisor.status() if replica.state in SERVING}
         missing = [name for name in self._config.models if name not in served]
         if missing:
             return False, f"no replica is ready of: {', '.join(missing)}"
@@ -442,6 +454,11 @@ async def _listen(start: Callable[[Address], Awaitable[int]], address: Address, 
         raise StartError(
             f"Cannot listen on {where} ({error.strerror or error}): set {key} to an address of this machine."
         ) from error
+
+
+def _named(files: Mapping[str, str]) -> dict[str, str]:
+    """The texts by the names of their files, wherever those lie: a tenant's file is called as the tenant is."""
+    return {Path(file).name: text for file, text in files.items()}
 
 
 def _url(host: str, port: int) -> str:

@@ -80,7 +80,7 @@ def test_a_second_ctrl_c_stops_at_once_and_leaves_no_child(tmp_path: Path) -> No
         product.wait()
         assert not stream.finished()
     assert not [pid for pid in children if alive(pid)]
-    assert [r["outcome"] for r in product.stored()] == ["cancelled"]
+    assert [(r["outcome"], r["micro_per_gpu_hour"]) for r in product.stored()] == [("failed", 0)]
 
 
 def test_a_killed_product_leaves_no_child_and_starts_again(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from commonpool.core import views
-from commonpool.core.effects import Fail, Refuse
+from commonpool.core.effects import Dispatch, Fail, Refuse
 from commonpool.core.events import ReplicaDraining, ReplicaLost
 from commonpool.core.model import (
     Deployment,
@@ -198,6 +198,8 @@ def test_a_failed_attempt_is_tried_again_elsewhere_and_then_fails() -> None:
     assert dispatched(again) == ["a0"]
     assert {first.replica_id, again[-1].replica_id} == {"m-0", "m-1"}  # type: ignore[union-attr]
     last = world.end("a0", Outcome.FAILED, status=502, retry=True)
+    assert dispatched(world.arrive("a1", "a")) == []  # both are in doubt until the next tick
+    assert dispatched(world.later(1).tick()) == ["a1"]
     assert last[-1] == Fail("a0")
     assert [(r.attempt, r.tokens_in, r.tokens_out, r.micro_per_gpu_hour) for r in world.records] == [
         (1, 0, 0, 0),
@@ -216,6 +218,22 @@ def test_leaving_between_two_attempts_is_a_record_of_its_own() -> None:
         (2, Outcome.CANCELLED, "", False),
     ]
     assert world.records[1].wait_ns == 3_000_000_000
+
+
+def test_a_dead_replica_does_not_eat_the_queue() -> None:
+    world = World(policy(tenant("a", 4000), milli_gpu=4000), replicas=2)
+    flood(world, "a", 14)
+    first = [r.request_id for r in world.effects if isinstance(r, Dispatch) and r.replica_id == "m-0"]
+    sent: list[Dispatch] = []
+    for name in first:
+        sent += [e for e in world.end(name, Outcome.FAILED, status=502, retry=True) if isinstance(e, Dispatch)]
+    assert sent == []  # m-1 is full, and m-0 is not asked again at once
+    assert views.tenants(world.machine.state)[0].waiting == 10
+    other = [name for name in world.running if name not in first]
+    done = [e for e in world.end(other[0]) if isinstance(e, Dispatch)]
+    assert [(e.request_id, e.replica_id) for e in done] == [(first[0], "m-1")]
+    again = [e for e in world.later(1).tick() if isinstance(e, Dispatch)]
+    assert {e.replica_id for e in again} == {"m-0"}
 
 
 def test_a_request_cut_before_its_engine_told_is_estimated_by_its_time() -> None:
@@ -418,7 +436,7 @@ def test_a_retried_request_waits_once_and_goes_once() -> None:
     world.arrive("q", "a", "batch")
     world.arrive("z", "a")
     world.end("q", Outcome.FAILED, status=502, retry=True)
-    assert world.running[-1] == "z"
+    assert dispatched(world.later(1).tick()) == ["z"]
     effects = world.configure(policy(tenant("b", 500), milli_gpu=1000))
     assert [r.request_id for r in refused(effects)] == ["q"]
     world.end("z")
@@ -481,6 +499,7 @@ def test_what_is_reserved_of_a_limit_comes_back_when_nothing_ran() -> None:
     assert tokens is not None
     assert tokens.remaining == 80
     world.end("a0", Outcome.FAILED, status=502, retry=True)
+    assert dispatched(world.later(0.001).tick()) == ["a0"]
     world.end("a0", usage=Usage(10, 0, 30))
     _, tokens = views.rates(world.machine.state, "a", world.now)
     assert tokens is not None

@@ -33,7 +33,7 @@ DEFAULT_FILE = Path("commonpool.yaml")
 
 POLL_S = 0.5
 SETTLE_S = 900.0  # replicas of the largest models start within minutes; a drain has its own deadline
-UNSETTLED = frozenset({"starting", "draining"})
+UNSETTLED = frozenset({"starting", "draining", "backing_off"})
 
 
 class PoolSummary(msgspec.Struct, frozen=True):

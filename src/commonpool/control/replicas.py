@@ -66,6 +66,7 @@ class Supervisor:
         self._moves: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
         self._stopped = False
+        self._applying = asyncio.Lock()
 
     def check(self, config: Config) -> None:
         """Raise StartError for what would keep a model from being served, as far as it can be known beforehand."""
@@ -95,13 +96,14 @@ class Supervisor:
         where `check` would, and changes nothing then.
         """
         self.check(config)
-        if self._stopped:
-            return
-        self._config = config
-        for move in self._moves:
-            move.cancel()
-        await asyncio.gather(*self._moves, return_exceptions=True)
-        moves = self._reconcile()
+        async with self._applying:  # two at once would each bring up what is missing
+            for move in self._moves:
+                move.cancel()
+            await asyncio.gather(*self._moves, return_exceptions=True)
+            if self._stopped:
+                return
+            self._config = config
+            moves = self._reconcile()
         if moves:
             await asyncio.wait(moves)
 

@@ -314,6 +314,8 @@ class Machine:
 
         # 1. Give back what it held; its loans end.
         site.vacate(entry)
+        if event.retry:
+            site.doubt(entry.replica_id)
         pool = entry.node.pool
         freed = self.state.quotas[pool].give(entry.node, entry.ask)
         self.state.loans[pool].gave(entry.node, entry, now)
@@ -423,6 +425,7 @@ class Machine:
     def _expire(self, now: int, effects: list[Effect]) -> None:
         """Refuse what has waited past all reason: past max_wait without a replica, or twice max_wait with one."""
         for site in self.state.sites.values():
+            site.trust()
             ready = any(not running.draining for running in site.replicas.values())
             for flow in site.line.flows.values():
                 self._unpark(flow)  # with time another request may have come to its head, one that fits

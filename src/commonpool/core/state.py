@@ -13,7 +13,7 @@ from commonpool.core.quota import Quota
 class Running:
     """A replica and what is taken of it."""
 
-    __slots__ = ("draining", "kv_used", "lost", "replica", "slots_used")
+    __slots__ = ("draining", "kv_used", "lost", "replica", "slots_used", "suspect")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -21,6 +21,12 @@ class Running:
         self.kv_used = 0
         self.draining = False
         self.lost = False
+        self.suspect = False  # an attempt has just failed there: nothing new until the next tick
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes new requests."""
+        return not (self.draining or self.suspect)
 
 
 class Site:
@@ -39,7 +45,7 @@ class Site:
 
     def count_free_slots(self) -> None:
         """After a replica came, drained or went."""
-        self.free_slots = sum(r.replica.slots - r.slots_used for r in self.replicas.values() if not r.draining)
+        self.free_slots = sum(r.replica.slots - r.slots_used for r in self.replicas.values() if r.open)
 
     def occupy(self, running: Running, entry: Entry) -> None:
         running.slots_used += entry.request.sequences
@@ -51,10 +57,23 @@ class Site:
         running = self.replicas[entry.replica_id]
         running.slots_used -= entry.request.sequences
         running.kv_used -= entry.kv
-        if not running.draining:
+        if running.open:
             self.free_slots += entry.request.sequences
         elif running.lost:
             self.forget_if_idle(running)
+
+    def doubt(self, replica_id: str) -> None:
+        """An attempt failed there. A dead replica frees its slots at once and would eat the whole queue."""
+        if running := self.replicas.get(replica_id):
+            running.suspect = True
+            self.count_free_slots()
+
+    def trust(self) -> None:
+        """Give those that failed a moment ago another chance."""
+        if any(running.suspect for running in self.replicas.values()):
+            for running in self.replicas.values():
+                running.suspect = False
+            self.count_free_slots()
 
     def forget_if_idle(self, running: Running) -> None:
         if not running.slots_used:
@@ -67,7 +86,7 @@ class Site:
         for running in self.replicas.values():
             replica = running.replica
             slots = running.slots_used + entry.request.sequences
-            if running.draining or slots > replica.slots or running.kv_used + entry.kv > replica.kv_tokens:
+            if not running.open or slots > replica.slots or running.kv_used + entry.kv > replica.kv_tokens:
                 continue
             key = (int(replica.id == entry.replica_id), slots / replica.slots)
             if best is None or key < best_key:

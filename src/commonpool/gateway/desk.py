@@ -28,6 +28,7 @@ from commonpool.engines.base import Target
 from commonpool.store.journal import Journal, JournalError, RecordError
 
 RETRY_UNWRITTEN_NS = 1_000_000_000
+STATUS_NO_ENGINE = 502
 
 log = structlog.get_logger()
 
@@ -164,7 +165,7 @@ class CoreDesk:
                 if waiter is None:  # it went away between the decision and now
                     self._handle(Ended(request_id, attempt, Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE))
                 elif target is None:
-                    self._handle(Ended(request_id, attempt, Outcome.FAILED, Usage(), retry=True))
+                    self._handle(Ended(request_id, attempt, Outcome.FAILED, Usage(), STATUS_NO_ENGINE, retry=True))
                 else:
                     waiter.dispatched(target, attempt, wait_ns)
             case Refuse(request_id):

@@ -271,7 +271,7 @@ class Exchange:
         else:
             connection.finish(b"%x\r\n%b\r\n0\r\n\r\n" % (len(out), out))
 
-    def _attempt_failed(self, error: ApiError, *, retry: bool = False, outcome: Outcome = Outcome.FAILED) -> None:
+    def _attempt_failed(self, error: ApiError, *, retry: bool = False) -> None:
         """The attempt is over without a whole answer; the client hears of it now, or after the last attempt."""
         self._error = error
         self._body.clear()
@@ -279,12 +279,12 @@ class Exchange:
             events = self._events
             usage = events.counted(self._request.tokens_in) if events is not None else Usage()
             self._phase = _OVER
-            self._end(outcome, usage, 200)
+            self._end(Outcome.FAILED, usage, 200)
             self._last(b"data: %b\n\n" % error.body())
             return
         self._events = self._assembly = None
         self._phase = _WAITING if retry else _OVER
-        self._end(outcome, Usage(), error.status, retry=retry)
+        self._end(Outcome.FAILED, Usage(), error.status, retry=retry)
         if not retry:
             self._fail(error)
 
@@ -340,7 +340,7 @@ class Exchange:
             self._fail(error)
         elif self._phase is _RUNNING:
             self._upstream.abort()
-            self._attempt_failed(error, outcome=Outcome.CANCELLED)
+            self._attempt_failed(error)
 
     def _produced(self) -> Usage:
         """What an answer that nobody waits for any more has used, as far as it can be known."""

@@ -39,7 +39,7 @@ def test_what_is_cut_at_the_deadline_is_answered_recorded_and_gone(tmp_path: Pat
             for peer in peers:
                 await peer.close()
             await until(lambda: here.left() == Left())
-            assert {each.outcome for each in here.seen} == {Outcome.CANCELLED}
+            assert {each.outcome for each in here.seen} <= {Outcome.CANCELLED, Outcome.FAILED}
             assert len(here.seen) == len(peers)
             # Nothing was sent to an engine only to be cut in the same breath.
             assert len(here.machine.dispatches) == len(calls) == 2

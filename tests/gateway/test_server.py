@@ -320,8 +320,8 @@ def test_after_the_deadline_what_is_left_is_cut_and_settled_once() -> None:
             for client in (streaming, running, waiting):
                 assert await client.ended()
             assert sorted((event.outcome, event.status) for event in here.desk.ended_events) == [
-                ("cancelled", 200),
-                ("cancelled", 503),
+                ("failed", 200),
+                ("failed", 503),
             ]
             assert here.desk.cancelled == [here.desk.requests[2].id]
             assert not here.desk.waiting

@@ -1,8 +1,9 @@
 """The machine: every decision about who runs, in one place. `handle(event, now)` returns effects, in order.
 
 A request takes two calls: `Arrived` (admit, queue, perhaps dispatch) and `Ended` (meter, release, dispatch the next).
-After every event each line that changed is dispatched until nobody who waits may run, so no slot stays idle while
-someone is allowed to use it. Nothing that runs is ever interrupted.
+After every event the pool is dispatched until nobody who waits may run: no slot stays idle while someone is allowed to
+use it, except what is kept for a tenant under its guarantee that waits for more than is free. Nothing that runs is ever
+interrupted.
 
 Deterministic: no clock, no randomness, no iteration over sets; the same events give the same effects.
 """

@@ -97,9 +97,9 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, asked)
-    product = Product(sources, config)
+    product = Product(sources, config, extra_routes)
     try:
-        starting = asyncio.ensure_future(product.start(extra_routes))
+        starting = asyncio.ensure_future(product.start())
         try:
             await _first(starting, stop)
         except BaseException:
@@ -130,7 +130,7 @@ async def _first(work: asyncio.Future[None], stop: asyncio.Event) -> None:
 class Product:
     """Everything that runs, and the operations on it that the admin API offers (`api.operations.Operations`)."""
 
-    def __init__(self, sources: Sources, config: Config) -> None:
+    def __init__(self, sources: Sources, config: Config, extra_routes: Sequence[BaseRoute] = ()) -> None:
         self._sources = sources
         self._clock = Clock()
         self._started_ns = self._clock()
@@ -164,7 +164,7 @@ class Product:
             limits=self._limits,
             failed=lambda _status, code: self._meter.refused("", code),
         )
-        self._control = Server(routes.application(self))
+        self._control = Server(routes.application(self, extra_routes))
         self._supervisor = Supervisor(
             self._config,
             self._clock,
@@ -176,9 +176,8 @@ class Product:
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    async def start(self, extra_routes: Sequence[BaseRoute] = ()) -> None:
+    async def start(self) -> None:
         """Listen, then bring the engines up; returns when every model has a ready replica."""
-        self._control = Server(routes.application(self, extra_routes))
         self._writer.start()
         self._first_keys()
         listen = self._config.listen

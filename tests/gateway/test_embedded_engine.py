@@ -9,8 +9,8 @@ import openai
 import pytest
 
 from commonpool.backends.local import LocalHandle
+from commonpool.core.machine import STATUS_CLIENT_GONE
 from commonpool.core.model import TokenSource, Usage
-from commonpool.gateway.relay import STATUS_GONE
 from tests.engines.running import engine, model, run, total, until_busy
 from tests.gateway.fakes import World, post, until, world
 
@@ -109,7 +109,7 @@ def test_a_client_that_leaves_before_its_answer_frees_the_only_slot(tmp_path: Pa
             await until_busy(handle, slots=0)
 
             (ended,) = here.desk.ended_events
-            assert (ended.outcome, ended.status, ended.usage.source) == ("cancelled", STATUS_GONE, "counted")
+            assert (ended.outcome, ended.status, ended.usage.source) == ("cancelled", STATUS_CLIENT_GONE, "counted")
             if reading:
                 assert ended.usage == Usage(here.desk.requests[0].tokens_in, 0, 0, TokenSource.COUNTED)
                 assert ended.first_token_at == 0

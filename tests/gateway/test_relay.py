@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from commonpool.config.structs import Timeouts
+from commonpool.core.machine import STATUS_CLIENT_GONE
 from commonpool.core.model import Outcome, Reason, TokenSource, Usage
 from commonpool.engines.registry import LLAMACPP
-from commonpool.gateway.relay import STATUS_GONE
 from tests.gateway.fakes import (
     SECOND,
     Call,
@@ -477,7 +477,8 @@ def test_while_the_engine_is_being_connected() -> None:
             here.desk.dispatch(here.desk.requests[0].id)
             next(iter(here.gateway.connections)).cut()
             await gone(here)
-            assert [(each.outcome, each.status) for each in here.desk.ended_events] == [("cancelled", STATUS_GONE)]
+            ends = [(each.outcome, each.status) for each in here.desk.ended_events]
+            assert ends == [("cancelled", STATUS_CLIENT_GONE)]
             await until(lambda: not here.gateway.pool._all)
 
     run(main)
@@ -495,7 +496,7 @@ def test_before_the_first_byte(stream: bool) -> None:
             await here.engine.calls[0].lost.wait()
             await gone(here)
             (ended,) = here.desk.ended_events
-            assert (ended.outcome, ended.status) == (Outcome.CANCELLED, STATUS_GONE)
+            assert (ended.outcome, ended.status) == (Outcome.CANCELLED, STATUS_CLIENT_GONE)
             source = TokenSource.COUNTED if stream else TokenSource.ESTIMATED
             assert ended.usage == Usage(here.desk.requests[0].tokens_in, 0, 0, source)
 
@@ -522,7 +523,7 @@ def test_within_a_stream_and_what_was_produced_is_counted() -> None:
             await call.lost.wait()
             await gone(here)
             (ended,) = here.desk.ended_events
-            assert (ended.outcome, ended.status) == (Outcome.CANCELLED, STATUS_GONE)
+            assert (ended.outcome, ended.status) == (Outcome.CANCELLED, STATUS_CLIENT_GONE)
             assert ended.usage == Usage(here.desk.requests[0].tokens_in, 0, 6, TokenSource.COUNTED)
 
     run(main)

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from commonpool.core.machine import STATUS_CLIENT_GONE
 from commonpool.core.model import Outcome, TokenSource, Usage
 from commonpool.engines.registry import LLAMACPP, OPENAI
-from commonpool.gateway.relay import ANSWER_BYTES_MAX, STATUS_GONE
+from commonpool.gateway.relay import ANSWER_BYTES_MAX
 from tests.gateway.fakes import (
     SECOND,
     Answer,
@@ -66,7 +67,7 @@ async def left(here: World, call: Call) -> Usage:
     await until(lambda: not here.gateway.connections)
     assert here.gateway.held == 0
     (ended,) = here.desk.ended_events
-    assert (ended.outcome, ended.status) == (Outcome.CANCELLED, STATUS_GONE)
+    assert (ended.outcome, ended.status) == (Outcome.CANCELLED, STATUS_CLIENT_GONE)
     return ended.usage
 
 

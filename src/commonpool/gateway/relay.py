@@ -13,6 +13,7 @@ import msgspec
 
 from commonpool.core.effects import Refuse
 from commonpool.core.events import Ended
+from commonpool.core.machine import STATUS_CLIENT_GONE
 from commonpool.core.model import Outcome, Request, TokenSource, Usage
 from commonpool.engines.assemble import Assembly
 from commonpool.engines.base import Target
@@ -25,7 +26,6 @@ from commonpool.gateway.sse import EventStream, EventTooLargeError, ProgressStre
 from commonpool.gateway.upstream import Loss, Pool, UpstreamConnection
 from commonpool.gateway.wire import Ask
 
-STATUS_GONE: Final = 499
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 RETRIED: Final = frozenset({502, 503, 504})
 PATHS: Final = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings"}
@@ -95,7 +95,7 @@ class Exchange:
         self._attempt = attempt
         self._wait_ns = wait_ns
         if self._phase is _OVER:  # the client left in the moment of the decision
-            self._end(Outcome.CANCELLED, Usage(), STATUS_GONE)
+            self._end(Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE)
             return
         self._phase = _RUNNING
         self._first_token_at = 0
@@ -321,7 +321,7 @@ class Exchange:
             self._place.desk.cancel(self._request.id)
         elif phase is _RUNNING:
             self._upstream.abort()
-            self._end(Outcome.CANCELLED, self._produced(), STATUS_GONE)
+            self._end(Outcome.CANCELLED, self._produced(), STATUS_CLIENT_GONE)
 
     def pause(self) -> None:
         if self._events is not None:

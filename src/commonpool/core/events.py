@@ -1,28 +1,31 @@
-"""What happens to the machine. Each event is a fact; `now` comes beside it in `Machine.handle`."""
+"""What happens to the machine. Each event is a fact; `now` comes beside it in `Machine.handle`.
+
+Events are tagged, so that a log of them can be kept and decoded as `Event`: replayed it gives the same effects.
+"""
 
 import msgspec
 
-from commonpool.core.model import Outcome, Policy, Replica, Request, Usage
+from commonpool.core.model import Job, Outcome, Policy, Replica, Request, Usage
 
 
-class Configured(msgspec.Struct, frozen=True):
+class Configured(msgspec.Struct, frozen=True, tag=True):
     """A policy is in force from now on. What runs goes on; what waits is judged by the new policy."""
 
     policy: Policy
 
 
-class Arrived(msgspec.Struct, frozen=True, gc=False):
+class Arrived(msgspec.Struct, frozen=True, gc=False, tag=True):
     """A request arrived, identified and parsed."""
 
     request: Request
 
 
-class Ended(msgspec.Struct, frozen=True, gc=False):
+class Ended(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The attempt that was dispatched has ended, whatever ended it. A second `Ended` for one attempt does nothing.
 
     `first_token_at` is the absolute time of the answer's first byte, or of its first event where the engine streams
     it; 0 when there was none. `status` is what the client got (499 when it went away). `retry` asks for another
-    attempt: only sensible while the client has got nothing.
+    attempt: only sensible while the client has got nothing. `bytes_out` is the size of the answer.
     """
 
     request_id: str
@@ -32,34 +35,89 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     status: int = 200
     first_token_at: int = 0
     retry: bool = False
+    bytes_out: int = 0
 
 
-class Cancelled(msgspec.Struct, frozen=True, gc=False):
-    """The client of a request that still waits went away. For one that runs, `Ended` is the event."""
+class Produced(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A request that runs has produced `tokens_out` so far. Optional: it keeps the counters right before the end."""
+
+    request_id: str
+    tokens_out: int
+
+
+class Submitted(msgspec.Struct, frozen=True, tag=True):
+    """A job is to run as soon as its tenant may have what it asks for."""
+
+    job: Job
+
+
+class JobEnded(msgspec.Struct, frozen=True, tag=True):
+    """The attempt at a job that was started has ended, whatever ended it. `retry` puts it back in its queue."""
+
+    job_id: str
+    attempt: int
+    outcome: Outcome
+    retry: bool = False
+
+
+class Cancelled(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """Nobody wants a waiting request or job any more. For one that runs, `Ended` or `JobEnded` is the event."""
 
     request_id: str
 
 
-class ReplicaReady(msgspec.Struct, frozen=True):
+class ReplicaReady(msgspec.Struct, frozen=True, tag=True):
     """A replica takes requests from now on."""
 
     replica: Replica
 
 
-class ReplicaDraining(msgspec.Struct, frozen=True):
+class ReplicaDraining(msgspec.Struct, frozen=True, tag=True):
     """A replica gets nothing new; what runs on it goes on."""
 
     replica_id: str
 
 
-class ReplicaLost(msgspec.Struct, frozen=True):
+class ReplicaLost(msgspec.Struct, frozen=True, tag=True):
     """A replica is gone. The gateway sees each of its connections break and reports an `Ended` for each attempt."""
 
     replica_id: str
 
 
-class Ticked(msgspec.Struct, frozen=True):
+class DevicesChanged(msgspec.Struct, frozen=True, tag=True):
+    """A pool has this many GPUs from now on (devices were lost, or came back), whatever its policy says.
+
+    Guarantees above it are scaled pro rata; what runs goes on until it is reported ended.
+    """
+
+    pool: str
+    milli_gpu: int
+
+
+class Granted(msgspec.Struct, frozen=True, tag=True):
+    """An operator raises a tenant's elastic_cap until a time; its hard_cap still holds. 0 takes a grant back."""
+
+    tenant: str
+    elastic_cap: int
+    until: int
+
+
+class Ticked(msgspec.Struct, frozen=True, tag=True):
     """Time passed. Sent about once a second, so that requests for a model without replicas are not kept for ever."""
 
 
-Event = Arrived | Ended | Cancelled | Configured | ReplicaReady | ReplicaDraining | ReplicaLost | Ticked
+Event = (
+    Arrived
+    | Ended
+    | Produced
+    | Submitted
+    | JobEnded
+    | Cancelled
+    | Configured
+    | ReplicaReady
+    | ReplicaDraining
+    | ReplicaLost
+    | DevicesChanged
+    | Granted
+    | Ticked
+)

@@ -17,17 +17,21 @@ PoolRule = Literal["elastic", "guaranteed", "dedicated"]
 ReclaimPolicy = Literal["borrow_not_preempt"]
 ReturnWhen = Literal["task_done"]
 Endpoint = Literal["chat", "completions", "embeddings"]
+Resource = Literal["gpu_memory_mib", "cpu_milli", "memory_mib"]  # beside milli_gpu, which every task asks for
+JobKind = Literal["job", "replica"]
 
 
 class Pool(msgspec.Struct, frozen=True):
     """A set of devices with one sharing rule.
 
     elastic: idle guarantees are lent. guaranteed: nobody uses more than its guarantee. dedicated: one tenant owns it.
+    `resources` is what there is of the other resources; one that is not named is not counted.
     """
 
     name: str
     milli_gpu: int
     rule: PoolRule = "elastic"
+    resources: dict[Resource, int] = {}
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -39,19 +43,37 @@ class Tier(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Limits of one tenant. None is no limit. `concurrent_requests` holds back in the queue; the others refuse."""
+    """Limits of one tenant. None is no limit. `concurrent_requests` holds back in the queue; the others refuse.
+
+    `bytes_per_second` bounds the bodies of requests and answers together.
+    """
 
     concurrent_requests: int | None = None
     queue_length: int = 1000
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    bytes_per_second: int | None = None
 
 
 class Group(msgspec.Struct, frozen=True):
-    """An inner node of the quota tree (a division). `elastic_cap` bounds the sum of what is below it."""
+    """An inner node of the quota tree (a division); its figures are about the sum of what is below it, in milli_gpu.
+
+    `elastic_cap` bounds it (None: no bound). `guaranteed` is at least what is guaranteed below it, which is also its
+    default (None); what is more belongs to the group: its members use it before anyone else may. `reserved` is the part
+    of the guarantee that is never lent out of the group.
+    """
 
     name: str
     parent: str | None = None
+    elastic_cap: int | None = None
+    guaranteed: int | None = None
+    reserved: int = 0
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A tenant's part of one of its pool's other resources, in that resource's unit. Cap None: no bound."""
+
+    guaranteed: int
     elastic_cap: int | None = None
 
 
@@ -59,7 +81,9 @@ class Tenant(msgspec.Struct, frozen=True):
     """Who gets quota and a bill; a leaf of the quota tree. Quantities in milli_gpu.
 
     0 <= reserved <= guaranteed <= elastic_cap <= hard_cap. `priority` maps each tier the tenant may use to its
-    priority inside the tenant, 0 to 9, larger first. `models` are those it may use; None is all.
+    priority inside the tenant, 0 to 9, larger first. `models` are those it may use; None is all. `headroom` is how much
+    of the guarantee stays unlent beyond what is in use, for instant starts. `resources` are its parts of its pool's
+    other resources; of one that is not named it has the same fraction as of the GPUs, without a cap.
     """
 
     name: str
@@ -76,6 +100,8 @@ class Tenant(msgspec.Struct, frozen=True):
     reclaim: ReclaimPolicy = "borrow_not_preempt"
     return_when: ReturnWhen = "task_done"
     limits: Limits = Limits()
+    headroom: int = 0
+    resources: dict[Resource, Share] = {}
 
 
 class Deployment(msgspec.Struct, frozen=True):
@@ -136,7 +162,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     `tokens_in` is the prompt's length in tokens, estimated before dispatch; `tokens_out_max` is the client's own bound
     on the output of one sequence, None when it set none; `sequences` is how many the engine runs at once (`n`, or the
-    number of prompts).
+    number of prompts). `bytes_in` is the size of its body.
     """
 
     id: str
@@ -149,6 +175,26 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     tokens_out_max: int | None = None
     sequences: int = 1
     stream: bool = False
+    cost_center: str = ""
+    bytes_in: int = 0
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A long task that holds whole or part GPUs of a pool until it ends: training, evaluation, a batch.
+
+    kind "replica" is an engine instance of the tenant's own: quota and loans treat it as any other job. `expected_ns`
+    is how long it will take, where that is known: what it may borrow depends on when its lenders will want it back.
+    """
+
+    id: str
+    tenant: str
+    app: str
+    pool: str
+    tier: str
+    milli_gpu: int
+    resources: dict[Resource, int] = {}
+    kind: JobKind = "job"
+    expected_ns: int | None = None
     cost_center: str = ""
 
 
@@ -186,11 +232,37 @@ class Reason(enum.StrEnum):
     PROMISE = "promise"
     REQUESTS_PER_MINUTE = "requests_per_minute"
     TOKENS_PER_MINUTE = "tokens_per_minute"
+    BYTES_PER_SECOND = "bytes_per_second"
     NO_REPLICA = "no_replica"
     NO_JOURNAL = "no_journal"  # usage cannot be written, and unmetered work does not exist
     UNKNOWN_TENANT = "unknown_tenant"
     UNKNOWN_MODEL = "unknown_model"
+    UNKNOWN_POOL = "unknown_pool"
     UNKNOWN_TIER = "unknown_tier"
+
+
+class Cause(enum.StrEnum):
+    """Why something waits. `core.explain` has the sentences; `Wait.name` says whom or what it is about."""
+
+    OWN_QUEUE = "own_queue"  # behind others of its tenant
+    NO_REPLICA = "no_replica"  # name: the model
+    SLOTS = "slots"  # name: the model; every slot, or its KV memory, is taken
+    DEVICES = "devices"  # name: the pool; not enough GPUs are free on its devices
+    TURN = "turn"  # others come first by the order between tenants
+    CONCURRENCY = "concurrency"  # its tenant's concurrent_requests
+    ELASTIC_CAP = "elastic_cap"  # name: the tenant or group that is at its cap
+    LOAN_DUE = "loan_due"  # name: who borrowed the guarantee that it needs back
+    POOL_FULL = "pool_full"  # its tenant is at its guarantee, and nothing is left to borrow
+    BORROWING_DENIED = "borrowing_denied"  # at its guarantee, and `name` waits for its own
+    FORECAST = "forecast"  # at its guarantee, and what is idle will be wanted back too soon for a long loan
+
+
+class Wait(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A part of a wait: its cause, whom it is about ("" for nobody), and how long."""
+
+    cause: Cause
+    name: str
+    ns: int
 
 
 class LoanEnd(enum.StrEnum):
@@ -202,8 +274,9 @@ class LoanEnd(enum.StrEnum):
 
 
 class Loan(msgspec.Struct, frozen=True, gc=False):
-    """Capacity of `lender` used by `borrower` for one request. lender is "" for the pool's unowned part.
+    """Capacity of `lender` used by `borrower` for one request or job.
 
+    lender is a tenant, a group (what it is guaranteed beyond its members), or "" for the pool's unowned part.
     `milli_gpu` for `end_ns - start_ns` nanoseconds.
     """
 
@@ -217,13 +290,14 @@ class Loan(msgspec.Struct, frozen=True, gc=False):
 
 
 class UsageRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The durable record of one attempt at a request; (request_id, attempt) is its key.
+    """The durable record of one attempt at a request or job (endpoint "job" or "replica"); (request_id, attempt) is its
+    key.
 
     Times: `arrived_ns` is nanoseconds since the epoch (UTC); the others are lengths. `wait_ns` runs from arrival to
     dispatch, `first_token_ns` from arrival to the first byte of the answer (0 when there was none), `total_ns` from
     arrival to the end. `run_ns` is the time on the replica and `milli_gpu_ns` what it used there (GPU thousandths ×
     nanoseconds). `micro_per_gpu_hour` is the price it is charged at, 0 for what is not charged; the cost is their
-    product, rounded only where a bill line is made (`core.pricing`).
+    product, rounded only where a bill line is made (`core.pricing`). `waits` says what the wait was for, in order.
 
     Fields are stored by position (array_like): new ones go to the end, with a default.
     """
@@ -256,3 +330,4 @@ class UsageRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     milli_gpu_ns: int
     micro_per_gpu_hour: int
     loans: tuple[Loan, ...] = ()
+    waits: tuple[Wait, ...] = ()

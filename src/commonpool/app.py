@@ -35,7 +35,7 @@ from commonpool.gateway.server import Gateway
 from commonpool.observe import logs
 from commonpool.observe.metrics import Gauges, JournalGauges, Meter, ReplicaGauges, TenantGauges
 from commonpool.observe.waits import Waits
-from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, StoreError, UsageTable
+from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, Place, StoreError, UsageTable
 from commonpool.store.journal import Journal
 from commonpool.store.keys import NewKey, mint, rotate
 from commonpool.store.sqlite import SqliteStore
@@ -314,6 +314,10 @@ class Product:
         principal = self._identity.identify(authorization)
         return principal is not None and principal.scope == "admin"
 
+    def tenant(self, authorization: bytes) -> str | None:
+        principal = self._identity.identify(authorization)
+        return principal.tenant if principal is not None and principal.scope == "data" else None
+
     def status(self) -> wire.Status:
         state = self._desk.machine.state
         now = self._clock()
@@ -398,6 +402,10 @@ class Product:
             self._gateway.reconfigure(self._config)
             self._spawn(self._supervisor.apply(self._config))
 
+    def grant(self, tenant: str, elastic_cap: int, until_ns: int) -> None:
+        log.info("granted", tenant=tenant, elastic_cap_milli_gpu=elastic_cap, until_ns=until_ns)
+        self._desk.granted(tenant, elastic_cap, until_ns)
+
     async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
         return await asyncio.to_thread(self._after_flush, lambda: self._store.usage(by, since_ns, until_ns, filters))
 
@@ -406,6 +414,15 @@ class Product:
 
     async def record(self, request_id: str) -> Sequence[UsageRecord]:
         return await asyncio.to_thread(self._after_flush, lambda: self._store.record(request_id))
+
+    async def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> Sequence[UsageRecord]:
+        return await asyncio.to_thread(self._after_flush, lambda: self._store.records(since_ns, until_ns, after, limit))
+
+    def live(self, request_id: str) -> wire.LiveRequest | None:
+        request = self._desk.open_request(request_id)
+        if request is None:
+            return None
+        return views.live(request, self._desk.machine.waits_of(request_id, self._clock()))
 
     async def keys(self) -> Sequence[Key]:
         return await asyncio.to_thread(self._store.list_keys)

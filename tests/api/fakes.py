@@ -8,12 +8,13 @@ from commonpool.api import wire
 from commonpool.api.operations import ConflictError
 from commonpool.config import Config, Sources, parse_sources
 from commonpool.core.model import UsageRecord
-from commonpool.store.contract import Filters, Key, LoanRow, UsageTable
+from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.keys import NewKey, mint, rotate
 from commonpool.store.memory import MemoryStore
 
 NOW = 1_800_000_000 * 10**9
 ADMIN = b"Bearer cp_admin"
+KEY_OF_A = b"Bearer cp_a"
 
 CONFIG = """
 pools:
@@ -80,8 +81,10 @@ class FakeOperations:
         self.loans_now: tuple[wire.LoanStatus, ...] = (LOAN,)
         self.warnings: tuple[str, ...] = ()
         self.missing = ""
+        self.open_requests: dict[str, wire.LiveRequest] = {}
         self.broken: Exception | None = None
         self.applied: list[int] = []
+        self.granted: list[tuple[str, int, int]] = []
         self._sources = sources()
         self._config = parse_sources(self._sources)
 
@@ -90,6 +93,9 @@ class FakeOperations:
 
     def admin(self, authorization: bytes) -> bool:
         return authorization == ADMIN
+
+    def tenant(self, authorization: bytes) -> str | None:
+        return "a" if authorization == KEY_OF_A else None
 
     def status(self) -> wire.Status:
         if self.broken is not None:
@@ -100,7 +106,7 @@ class FakeOperations:
             started_ns=NOW - 3600 * 10**9,
             now_ns=NOW,
             ready=not self.missing,
-            pools=(wire.PoolStatus("main", "elastic", 4000, 2000, 1000),),
+            pools=(wire.PoolStatus("main", "elastic", 4000, 2000, 1000, scaled=False),),
             tenants=self.tenants,
             replicas=self.replica_states[0],
             loans=self.loans_now,
@@ -130,6 +136,9 @@ class FakeOperations:
         self._sources, self._config = sources, msgspec.structs.replace(config, policy=policy)
         self.applied.append(revision)
 
+    def grant(self, tenant: str, elastic_cap: int, until_ns: int) -> None:
+        self.granted.append((tenant, elastic_cap, until_ns))
+
     async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
         return self.store.usage(by, since_ns, until_ns, filters)
 
@@ -138,6 +147,12 @@ class FakeOperations:
 
     async def record(self, request_id: str) -> Sequence[UsageRecord]:
         return self.store.record(request_id)
+
+    async def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> Sequence[UsageRecord]:
+        return self.store.records(since_ns, until_ns, after, limit)
+
+    def live(self, request_id: str) -> wire.LiveRequest | None:
+        return self.open_requests.get(request_id)
 
     async def keys(self) -> Sequence[Key]:
         return self.store.list_keys()

@@ -92,14 +92,15 @@ def test_loans(local: TestClient) -> None:
     assert table.loans == (wire.LoanSum("b", "a", 1, Decimal("5000E-12"), 20, 20),)
 
 
-def test_record_has_every_attempt_by_name(local: TestClient) -> None:
-    attempts = local.get("/admin/v1/requests/r4").json()
-    assert [attempt["attempt"] for attempt in attempts] == [1, 2]
-    assert attempts[0]["request_id"] == "r4"
-    assert local.get("/admin/v1/requests/r1").json()[0]["loans"][0]["lender"] == "b"
-
-
-def test_unknown_record(local: TestClient) -> None:
-    answer = local.get("/admin/v1/requests/r9")
-    assert answer.status_code == 404
-    assert "'r9'" in answer.json()["error"]["message"]
+def test_records_of_a_period_come_in_pages(local: TestClient, product: FakeOperations) -> None:
+    made = [usage_record(f"n{n:04d}", arrived_ns=T0 - 5) for n in range(usage.RECORDS_MAX + 1)]
+    product.store.add_usage(made)
+    seen: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        answer = local.get("/admin/v1/records", params={"until_ns": T0, "after": after})
+        page = msgspec.json.decode(answer.content, type=wire.Records)
+        seen += [record.request_id for record in page.records]
+        after = page.after
+    assert seen == [record.request_id for record in made]
+    assert local.get("/admin/v1/records", params={"after": "x"}).status_code == 400

@@ -1,19 +1,21 @@
 """Given the core's pictures, then the API says the same in its own words."""
 
 from commonpool.api import views, wire
-from commonpool.core.model import Pool
+from commonpool.core.model import Cause, Pool, Request, Wait
 from commonpool.core.views import LoanView, PoolView, TenantView
+from tests.store.records import usage_record
 
 
 def test_pools_that_the_policy_has() -> None:
-    seen = [PoolView("main", 4000, 1000, 500, scaled=False), PoolView("gone", 0, 100, 0, scaled=False)]
-    assert views.pools(seen, {"main": Pool("main", 4000)}) == (wire.PoolStatus("main", "elastic", 4000, 1000, 500),)
+    seen = [PoolView("main", 4000, 1000, 500, scaled=True), PoolView("gone", 0, 100, 0, scaled=False)]
+    (status,) = views.pools(seen, {"main": Pool("main", 4000)})
+    assert status == wire.PoolStatus("main", "elastic", 4000, 1000, 500, scaled=True)
 
 
 def test_tenants_with_their_waits() -> None:
-    seen = TenantView("a", "main", 2000, 4000, 500, 300, 0, 100, 2, 5)
+    seen = TenantView("a", "main", 2000, 4000, 500, 300, 0, 100, 2, 5, 70)
     (status,) = views.tenants([seen], lambda tenant: (7, None) if tenant == "a" else (None, None))
-    assert status == wire.TenantStatus("a", "main", 2000, 4000, 500, 300, 0, 100, 5, 2, 7, None)
+    assert status == wire.TenantStatus("a", "main", 2000, 4000, 500, 300, 0, 100, 5, 2, 7, None, 70)
 
 
 def test_loans_are_one_line_a_pair() -> None:
@@ -27,3 +29,20 @@ def test_loans_are_one_line_a_pair() -> None:
         wire.LoanStatus("", "a", 100, 1, 10, due=False),
         wire.LoanStatus("b", "a", 1000, 2, 20, due=True),
     )
+
+
+def test_what_a_live_request_waits_for_so_far() -> None:
+    request = Request("r1", "a", "chat", "m", "interactive", "chat", 1)
+    waits = (Wait(Cause.TURN, "", 1), Wait(Cause.SLOTS, "m", 4), Wait(Cause.TURN, "", 2))
+    live = views.live(request, waits)
+    assert (live.state, live.wait_ns, [part.ns for part in live.waits]) == ("waiting", 7, [4, 3])
+    assert views.live(request, None) == wire.LiveRequest("a", "chat", "m", "interactive", "running", 0, (), "running")
+
+
+def test_a_record_keeps_all_its_fields() -> None:
+    record = usage_record("r1", waits=(Wait(Cause.TURN, "", 5),))
+    attempt = views.attempt(record)
+    for name in record.__struct_fields__:
+        if name != "waits":
+            assert getattr(attempt, name) == getattr(record, name)
+    assert (attempt.advice, len(attempt.waits)) == ("", 1)

@@ -38,6 +38,13 @@ def test_check_says_what_it_comes_to(file: Path, capsys: pytest.CaptureFixture[s
     assert out[3].split() == ["main", "elastic", "4", "3", "4", "2", "2"]
 
 
+def test_check_counts_what_groups_are_guaranteed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grouped = CONFIG.replace("guaranteed: 1_gpu,", "group: science, guaranteed: 1_gpu,")
+    write(file, grouped + "groups: {science: {guaranteed: 2_gpu}}\n")
+    assert run(["check", str(file), "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["pools"][0]["guaranteed_milli_gpu"] == 4000
+
+
 def test_check_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", str(file), "--json"]) == ExitCode.OK
     checked = json.loads(capsys.readouterr().out)

@@ -19,7 +19,7 @@ PROGRAM = [sys.executable, "-m", "commonpool"]
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["version"]) == ExitCode.OK
-    assert capsys.readouterr().out == f"commonpool {__version__}\n"
+    assert capsys.readouterr().out == f"commonpool {__version__} (core: pure Python)\n"
 
 
 @pytest.mark.parametrize("arguments", [["nope"], ["status", "--nope"], ["keys", "revoke"], ["check", "a", "b"]])

@@ -55,14 +55,25 @@ def test_narrow_terminal_gets_blocks_with_every_value() -> None:
 def test_lines_below() -> None:
     failed = msgspec.structs.replace(REPLICA, id="echo-1.2", state="failed", last_error="no such file")
     due = msgspec.structs.replace(LOAN, lender="", due=True)
-    said = lines(status(replicas=(REPLICA, failed), loans=(LOAN, due), warnings=("guarantees exceed",)))
+    scaled = wire.PoolStatus("old", "elastic", 1000, 0, 0, scaled=True)
+    said = lines(
+        status(
+            pools=(*status().pools, scaled),
+            tenants=(TENANT, msgspec.structs.replace(BORROWER, granted_until_ns=NOW + 60 * 10**9)),
+            replicas=(REPLICA, failed),
+            loans=(LOAN, due),
+            warnings=("the disk is full",),
+        )
+    )
     assert said == [
         "pool main (elastic): 4 gpu, 2 used, 1 unowned",
+        "pool old (elastic): 1 gpu, 0 used, 0 unowned, guarantees exceed the capacity and are scaled",
+        "tenant research is granted 4 gpu until 2027-01-15 08:01:00Z",
         "replicas: 1 of 2 ready, 1 failed",
         "replica echo-1.2 is failed for 90 s: no such file",
         "support lends research 1.5 gpu for 6 request(s), since 12 s",
         "the unowned part lends research 1.5 gpu for 6 request(s), since 12 s, due",
-        "warning: guarantees exceed",
+        "warning: the disk is full",
     ]
 
 

@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from commonpool.api import wire
 from commonpool.cli import run
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.usage import filters, instant
+from commonpool.simulator.traces import Target, read
 from tests.api.fakes import FakeOperations
 from tests.cli.serving import serving
 from tests.store.records import T0, loan, usage_record
@@ -110,3 +112,16 @@ def test_instants() -> None:
 
 def test_filter_values_may_have_an_equals_sign() -> None:
     assert filters(["cost_center=a=b", "tenant = x"]) == {"cost_center": ["a=b"], "tenant": ["x"]}
+
+
+def test_records_are_lines_that_a_simulation_reads(
+    product: FakeOperations, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with serving(product) as url:
+        assert run(["usage", "--records", *EVER, "--control", url]) == ExitCode.OK
+        trace = tmp_path / "usage.jsonl"
+        trace.write_text(capsys.readouterr().out)
+        assert run(["usage", "--records", "--by", "tenant", "--control", url]) == ExitCode.USAGE
+    work = read(trace, Target("m", "main", "interactive"))
+    assert [(arrival.task.tenant, arrival.tokens_in) for arrival in work.arrivals][:1] == [("a", 1000)]
+    assert len(work.arrivals) == 3

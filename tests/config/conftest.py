@@ -23,6 +23,19 @@ tenants:
     tenant: {guaranteed: 2_gpu}
 """
 
+TREE = """\
+pools: {main: {gpus: 10, resources: {memory: 100GiB, cpu_cores: 40}}}
+models: {m: {version: 1, gpu: 1, slots: 4, context: 10, engine: {kind: embedded, file: x}}}
+prices: {currency: EUR, gpu_hour: {main: 1}}
+groups:
+  top: {}
+  low: {parent: top}
+tenants:
+  a: {tenant: {group: low, guaranteed: 2}}
+  b: {tenant: {group: low, guaranteed: 1}}
+  c: {tenant: {group: top, guaranteed: 1}}
+"""
+
 Edit = Callable[..., str]
 
 
@@ -58,3 +71,14 @@ def wrong() -> Callable[[str], list[str]]:
 def root() -> Path:
     """The repository's root."""
     return Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tree() -> Edit:
+    """TREE with more said of the groups top and low, and of tenant a."""
+
+    def said(top: str = "", low: str = "", a: str = "") -> str:
+        text = TREE.replace("top: {}", f"top: {{{top}}}").replace("{parent: top}", f"{{parent: top, {low}}}")
+        return text.replace("guaranteed: 2}", f"guaranteed: 2, {a}}}")
+
+    return said

@@ -43,6 +43,22 @@ def changes(old: str, new: str) -> list[tuple[str, str | None, str | None, str]]
             "    tenant: {guaranteed: 2_gpu}\n    apps: {helpdesk: {cost_center: CC-1}}",
             ("tenants.support.apps.helpdesk", None, "cost_center CC-1", "at once"),
         ),
+        (
+            "    tenant: {guaranteed: 2_gpu}",
+            "    tenant: {guaranteed: 2_gpu}\n    limits: {bandwidth: 10MB/s}",
+            ("tenants.support.limits.bandwidth", None, "10MB/s", "at once"),
+        ),
+        ("{guaranteed: 2_gpu}", "{guaranteed: 2_gpu, lending_limit: 2_gpu}", None),
+        (
+            "{guaranteed: 2_gpu}",
+            "{guaranteed: 2_gpu, lending_limit: 0.5_gpu}",
+            ("tenants.support.tenant.reserved", "0 gpu", "1.5 gpu", "at once"),
+        ),
+        (
+            "{gpus: 4_gpu}",
+            "{gpus: 4_gpu, resources: {memory: 1TiB}}",
+            ("pools.main.resources.memory", None, "1024GiB", "at once"),
+        ),
         ("2.50", "2.5", None),
         ("2.50", "3", ("prices.gpu_hour.main", "2.50", "3.00", "at once, for requests that end from now on")),
         ("version: v1", "version: v2", ("models.small.version", "v1", "v2", "restarts replicas of small (drained)")),
@@ -81,10 +97,10 @@ def test_what_follows_from_a_key_changes_with_it(base: str, edit: Edit) -> None:
 def test_what_appears_or_goes_is_one_change(base: str, edit: Edit) -> None:
     other = edit(end="  research: {tenant: {guaranteed: 1}, queue: {priority: {batch: 1}}}\n")
     said = (
-        "tenant.pool: main, tenant.guaranteed: 1 gpu, tenant.reserved: 0 gpu, tenant.elastic_cap: 4 gpu, "
-        "tenant.hard_cap: 4 gpu, tenant.weight: 1, queue.priority.batch: 1, queue.max_wait: 120s, "
-        "reclaim.policy: borrow_not_preempt, reclaim.return_when: task_done, limits.queue_length: 1000, "
-        "apps.default: {}"
+        "tenant.pool: main, tenant.guaranteed: 1 gpu, tenant.reserved: 0 gpu, tenant.headroom: 0 gpu, "
+        "tenant.elastic_cap: 4 gpu, tenant.hard_cap: 4 gpu, tenant.weight: 1, queue.priority.batch: 1, "
+        "queue.max_wait: 120s, reclaim.policy: borrow_not_preempt, reclaim.return_when: task_done, "
+        "limits.queue_length: 1000, apps.default: {}"
     )
     assert changes(base, other) == [("tenants.research", None, said, "at once")]
     assert changes(other, base) == [
@@ -120,7 +136,7 @@ def test_order_comments_and_spelling_are_no_change(root: Path) -> None:
     assert diff(config, parse(respelt, str(root / "commonpool.yaml"))) == []
 
 
-@given(st.sampled_from(["commonpool.yaml", "examples/cluster.yaml"]))
+@given(st.sampled_from(["commonpool.yaml", "examples/cluster.yaml", "examples/divisions.yaml"]))
 def test_nothing_changes_from_a_configuration_to_itself(file: str) -> None:
     config = load(Path(__file__).parents[2] / file)
     assert diff(config, config) == []
@@ -156,9 +172,10 @@ def altered(value: Any) -> list[Any]:  # noqa: PLR0911 - one for each kind of va
             return []
 
 
-def test_no_setting_can_change_unseen(root: Path) -> None:
-    config: Config = load(root / "examples" / "cluster.yaml")
+@pytest.mark.parametrize(("file", "least"), [("cluster.yaml", 120), ("divisions.yaml", 150)])
+def test_no_setting_can_change_unseen(root: Path, file: str, least: int) -> None:
+    config: Config = load(root / "examples" / file)
     others = altered(config)
-    assert len(others) > 120
+    assert len(others) > least
     for other in others:
         assert diff(config, other), other

@@ -37,7 +37,7 @@ ATTACHED = "kind: attached, urls: [http://a, http://b]"
         # Groups.
         ("tenants:", "groups: {b: {parent: a}, a: {parent: c}, c: {parent: b}}\ntenants:", "11: groups.a.parent: leads back to itself (a → c → b → a); a group's parents end at the pool"),
         ("tenants:", "groups: {a: {parent: a}}\ntenants:", "11: groups.a.parent: leads back to itself (a → a); a group's parents end at the pool"),
-        ("tenants:\n  support:\n    tenant: {", "groups: {a: {elastic_cap: 1}, b: {parent: a}}\ntenants:\n  support:\n    tenant: {group: b, ", "11: groups.a.elastic_cap: 1 gpu is less than the tenants below it are guaranteed (2 gpu); raise it or lower guarantees"),
+        ("tenants:\n  support:\n    tenant: {", "groups: {a: {elastic_cap: 1}, b: {parent: a}}\ntenants:\n  support:\n    tenant: {group: b, ", "11: groups.a.elastic_cap: 1 gpu is less than what is guaranteed below it (2 gpu); raise it or lower guarantees there"),
         # What could never run.
         ("guaranteed: 2_gpu", "elastic_cap: 0.2", "13: tenants.support.tenant.elastic_cap: elastic_cap 0.2 gpu is less than one slot of model small (1 gpu a replica / 4 slots), so that model could never run; raise it, or leave small out of tenant.models"),
         ("tenants:\n  support:\n    tenant: {guaranteed: 2_gpu", "groups: {a: {elastic_cap: 0.1}}\ntenants:\n  support:\n    tenant: {group: a", "14: tenants.support.tenant.group: group a's elastic_cap 0.1 gpu is less than one slot of model small (1 gpu a replica / 4 slots), so that model could never run; raise it, or leave small out of tenant.models"),

@@ -43,6 +43,10 @@ def test_a_tenant_that_says_nothing(edit: Edit) -> None:
         ("elastic", "guaranteed: 2, borrowable: false", (2000, 2000, 4000, 4000)),
         ("elastic", "guaranteed: 2, borrowable: false, reserved: 2", (2000, 2000, 4000, 4000)),
         ("elastic", "guaranteed: 2, reserved: 0.5", (500, 2000, 4000, 4000)),
+        ("elastic", "guaranteed: 2, lending_limit: 0.5", (1500, 2000, 4000, 4000)),
+        ("elastic", "guaranteed: 2, lending_limit: 2", (0, 2000, 4000, 4000)),
+        ("elastic", "guaranteed: 2, lending_limit: 0.5, reserved: 1.5", (1500, 2000, 4000, 4000)),
+        ("elastic", "guaranteed: 2, lending_limit: 0, borrowable: false", (2000, 2000, 4000, 4000)),
         ("elastic", "guaranteed: 2, elastic_cap: 3", (0, 2000, 3000, 3000)),
         ("elastic", "guaranteed: 2, hard_cap: 3", (0, 2000, 3000, 3000)),
         ("elastic", "elastic_cap: 3, hard_cap: 4", (0, 0, 3000, 4000)),
@@ -83,6 +87,27 @@ def test_the_order_of_the_quotas_holds(
             "guaranteed: 2, reserved: 1, borrowable: false",
             "reserved: is 1 gpu, but borrowable: false reserves all of guaranteed; remove one",
         ),
+        (
+            "elastic",
+            "guaranteed: 2, reserved: 1, lending_limit: 0.5",
+            "lending_limit: is 0.5 gpu, but of guaranteed (2 gpu) what is reserved leaves 1 gpu; remove one",
+        ),
+        (
+            "elastic",
+            "guaranteed: 2, borrowable: false, lending_limit: 1",
+            "lending_limit: is 1 gpu, but of guaranteed (2 gpu) what is reserved leaves 0 gpu; remove one",
+        ),
+        (
+            "elastic",
+            "guaranteed: 2, lending_limit: 3",
+            "lending_limit: 3 gpu is more than guaranteed (2 gpu), and no more than that can be lent",
+        ),
+        (
+            "elastic",
+            "guaranteed: 2, headroom: 3",
+            "headroom: 3 gpu is more than guaranteed (2 gpu), of which it is a part; lower it",
+        ),
+        ("elastic", "headroom: 1", "headroom: 1 gpu is more than guaranteed (0 gpu), of which it is a part; lower it"),
         (
             "guaranteed",
             "guaranteed: 2, elastic_cap: 3",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from commonpool.config import Config, ConfigError, load, load_tenant, parse
 from commonpool.config.structs import Address, App, AttachedEngine, EmbeddedEngine, Listen, Model, Timeouts
-from commonpool.core.model import Deployment, Group, Limits, Policy, Pool, Price, Tenant, Tier
+from commonpool.core.model import Deployment, Group, Limits, Policy, Pool, Price, Share, Tenant, Tier
 
 S = 1_000_000_000
 
@@ -17,7 +17,7 @@ listen: {gateway: "0.0.0.0:80", control: "[::1]:81"}
 state: /var/lib/commonpool
 body_max: 1MiB
 timeouts: {header: 1s, body: 2s, idle: 3s, connect: 4s, first_byte: 5s, stall: 6s, drain: 7s}
-pools: {main: {gpus: 8_gpu}}
+pools: {main: {gpus: 8_gpu, resources: {gpu_memory: 640GiB, cpu_cores: 64, memory: 1TiB}}}
 models:
   a:
     version: 1.10
@@ -34,13 +34,15 @@ models:
   b: {version: 2, gpu: 1, slots: 1, context: 10, replicas: 2, engine: {kind: embedded, file: package:p/b, threads: 3}}
 tiers: {gold: {queue_target: 1s, first_token_target: 2s}}
 prices: {currency: CHF, gpu_hour: {main: 0.1}}
-groups: {top: {elastic_cap: 8}, low: {parent: top}}
+groups: {top: {guaranteed: 4, lending_limit: 3, elastic_cap: 8}, low: {parent: top, guaranteed: 3, reserved: 2}}
 tenants:
   t:
-    tenant: {group: low, guaranteed: 2, reserved: 1, elastic_cap: 3, hard_cap: 4, weight: 5, models: [a]}
+    tenant:
+      {group: low, guaranteed: 2, reserved: 1, lending_limit: 1, headroom: 0.5, elastic_cap: 3, hard_cap: 4, weight: 5,
+       models: [a], resources: {gpu_memory: {guaranteed: 1GiB}, cpu_cores: {guaranteed: 2, elastic_cap: 3}}}
     queue: {priority: {gold: 7}, max_wait: 9s}
     reclaim: {policy: borrow_not_preempt, return_when: task_done}
-    limits: {concurrent_requests: 1, queue_length: 2, requests: 3/min, tokens: 4/s}
+    limits: {concurrent_requests: 1, queue_length: 2, requests: 3/min, tokens: 4/s, bandwidth: 5kB/s}
     apps: {x: {cost_center: C1}, default: {cost_center: C2}}
 """
 
@@ -48,9 +50,13 @@ tenants:
 def test_every_key_has_its_place() -> None:
     assert parse(FULL, "/etc/commonpool.yaml") == Config(
         policy=Policy(
-            pools={"main": Pool("main", 8000, "elastic")},
+            pools={
+                "main": Pool(
+                    "main", 8000, "elastic", {"gpu_memory_mib": 640 * 1024, "cpu_milli": 64000, "memory_mib": 1024**2}
+                )
+            },
             tiers={"gold": Tier("gold", 1 * S, 2 * S)},
-            groups={"top": Group("top", None, 8000), "low": Group("low", "top", None)},
+            groups={"top": Group("top", None, 8000, 4000, 1000), "low": Group("low", "top", None, 3000, 2000)},
             tenants={
                 "t": Tenant(
                     name="t",
@@ -64,7 +70,9 @@ def test_every_key_has_its_place() -> None:
                     weight=5,
                     group="low",
                     models=("a",),
-                    limits=Limits(1, 2, 3, 240),
+                    limits=Limits(1, 2, 3, 240, 5000),
+                    headroom=500,
+                    resources={"gpu_memory_mib": Share(1024), "cpu_milli": Share(2000, 3000)},
                 )
             },
             deployments={
@@ -98,7 +106,7 @@ def test_every_key_has_its_place() -> None:
     )
 
 
-@pytest.mark.parametrize("file", ["commonpool.yaml", "examples/cluster.yaml"])
+@pytest.mark.parametrize("file", ["commonpool.yaml", "examples/cluster.yaml", "examples/divisions.yaml"])
 def test_the_examples_load_without_a_warning(root: Path, file: str) -> None:
     assert load(root / file).warnings == ()
 

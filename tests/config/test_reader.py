@@ -14,14 +14,17 @@ Edit = Callable[..., str]
 
 MODEL_KEYS = "version, pool, gpu, replicas, slots, context, kv_tokens, engine"
 ROOT_KEYS = "listen, state, body_max, timeouts, pools, models, tiers, prices, groups, tenants, include"
-QUOTA_KEYS = "pool, group, guaranteed, borrowable, reserved, elastic_cap, hard_cap, weight, models"
+QUOTA_KEYS = (
+    "pool, group, guaranteed, borrowable, reserved, lending_limit, headroom, elastic_cap, hard_cap, weight, models, "
+    "resources"
+)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
         # Unknown keys.
-        ("gpus: 4", "gpus: 4, rul: elastic", "2: pools.main.rul: is not a known key; did you mean rule? Known here: gpus, rule"),
+        ("gpus: 4", "gpus: 4, rul: elastic", "2: pools.main.rul: is not a known key; did you mean rule? Known here: gpus, rule, resources"),
         ("pools:", "xyz: 1\npools:", f"1: xyz: is not a known key; known here: {ROOT_KEYS}"),
         (
             "  support:\n",
@@ -65,7 +68,7 @@ QUOTA_KEYS = "pool, group, guaranteed, borrowable, reserved, elastic_cap, hard_c
             "3: pools.main: is there twice, first in line 2; remove one",
         ),
         # Of the wrong form.
-        ("{gpus: 4_gpu}", "4", "2: pools.main: must be a mapping with the keys gpus, rule, not a single value"),
+        ("{gpus: 4_gpu}", "4", "2: pools.main: must be a mapping with the keys gpus, rule, resources, not a single value"),
         ("4_gpu", "[4]", "2: pools.main.gpus: holds a list; write an amount of GPUs like 2_gpu, 0.5 gpu or 500 milli_gpu"),
         ("4_gpu", "{a: 1}", "2: pools.main.gpus: holds a mapping; write an amount of GPUs like 2_gpu, 0.5 gpu or 500 milli_gpu"),
         (

@@ -150,7 +150,8 @@ def test_a_tenant_s_file_is_checked_alone(tmp_path: Path) -> None:
     assert problems(lambda: load_tenant(bad)) == [
         (
             f"{bad}:1: tenants.bad.tenant.grup: is not a known key; did you mean group? Known here: "
-            "pool, group, guaranteed, borrowable, reserved, elastic_cap, hard_cap, weight, models"
+            "pool, group, guaranteed, borrowable, reserved, lending_limit, headroom, elastic_cap, hard_cap, "
+            "weight, models, resources"
         ),
         (
             f"{bad}:1: tenants.bad.tenant.guaranteed: 3 gpu is more than elastic_cap (2 gpu); "

@@ -4,16 +4,21 @@ from typing import Any
 
 import pytest
 
-from commonpool.core import admission
+from commonpool.core import admission, sizing
 from commonpool.core.model import Deployment, Reason, Request
-from tests.core.worlds import S, tenant
+from commonpool.core.sizing import Shape
+from tests.core.worlds import S
 
-SHAPE = Deployment("m", "1", "main", milli_gpu=2000, slots=4, kv_tokens=4000, context_tokens=1000)
+SHAPE = Shape(Deployment("m", "1", "main", milli_gpu=2000, slots=4, kv_tokens=4000, context_tokens=1000))
 
 
 def request(**more: Any) -> Request:
     fields: dict[str, Any] = {"tokens_in": 10, "tokens_out_max": 10}
     return Request("r", "a", "app", "m", "interactive", "chat", **(fields | more))
+
+
+def ask(asked: Request, shape: Shape) -> int:
+    return sizing.shares(asked.tokens_in, asked.tokens_out_max, asked.sequences, shape)[1]
 
 
 @pytest.mark.parametrize(
@@ -25,14 +30,12 @@ def request(**more: Any) -> Request:
     ],
 )
 def test_a_request_uses_its_dominant_share(more: dict[str, Any], expected: int) -> None:
-    asked = request(**more)
-    assert admission.ask(asked, SHAPE, admission.kv_tokens(asked, SHAPE)) == expected
+    assert ask(request(**more), SHAPE) == expected
 
 
 def test_few_kv_tokens_make_memory_dominant() -> None:
-    small = Deployment("m", "1", "main", milli_gpu=2000, slots=4, kv_tokens=1000, context_tokens=1000)
-    asked = request(tokens_in=500, tokens_out_max=500)
-    assert admission.ask(asked, small, admission.kv_tokens(asked, small)) == 2000
+    small = Shape(Deployment("m", "1", "main", milli_gpu=2000, slots=4, kv_tokens=1000, context_tokens=1000))
+    assert ask(request(tokens_in=500, tokens_out_max=500), small) == 2000
 
 
 @pytest.mark.parametrize(
@@ -49,8 +52,7 @@ def test_few_kv_tokens_make_memory_dominant() -> None:
 def test_the_expected_output_stays_within_every_bound(
     learned: int, bound: int | None, tokens_in: int, expected: int
 ) -> None:
-    asked = request(tokens_in=tokens_in, tokens_out_max=bound)
-    assert admission.output_tokens(asked, SHAPE, learned) == expected
+    assert sizing.output_tokens(tokens_in, bound, SHAPE, learned) == expected
 
 
 def test_refusals_name_value_and_limit() -> None:
@@ -63,10 +65,7 @@ def test_refusals_name_value_and_limit() -> None:
     assert admission.never_fits(request(), SHAPE, 4000, 4000, 4000) is None
 
 
-def test_a_promise_is_kept_at_the_guaranteed_rate_or_not_given() -> None:
-    a = tenant("a", 1000, max_wait_ns=10 * S)
-    assert admission.promise(a, 10 * S * 1000, 1000) is None
-    late = admission.promise(a, 13 * S * 1000, 1000)
-    assert late is not None
+def test_a_promise_that_cannot_be_kept_says_when_it_could_be() -> None:
+    late = admission.promise("a", 10 * S, 13 * S)
     assert (late.reason, late.retry_after_ns) == (Reason.PROMISE, 3 * S)
     assert "13.0 s of work" in late.message

@@ -8,6 +8,7 @@ from commonpool.core import views
 from commonpool.core.effects import Dispatch, Fail, Refuse
 from commonpool.core.events import ReplicaDraining, ReplicaLost
 from commonpool.core.model import (
+    Cause,
     Deployment,
     Limits,
     LoanEnd,
@@ -20,6 +21,7 @@ from commonpool.core.model import (
     TokenSource,
     Usage,
     UsageRecord,
+    Wait,
 )
 from tests.core.worlds import CONTEXT, SLOTS, World, dispatched, policy, refused, tenant
 
@@ -137,7 +139,7 @@ def test_work_beyond_the_promise_is_refused_at_once_with_its_reason() -> None:
     effects = [world.arrive(f"r{n}", "a") for n in range(10)]
     refusals = [refusal for found in effects for refusal in refused(found)]
     assert dispatched(effects[0]) == ["r0"]
-    assert len(refusals) == 10 - 1 - 4  # one runs, four wait: the fifth would start after 4 s
+    assert len(refusals) == 10 - 1 - 3  # one runs, three wait: the fourth would start after 4 s
     assert refusals[0].reason is Reason.PROMISE
     assert refusals[0].retry_after_ns is not None
     assert "max_wait is 3 s" in refusals[0].message
@@ -412,6 +414,7 @@ def test_a_record_says_all_of_it_each_in_its_place() -> None:
         milli_gpu_ns=350_000,
         micro_per_gpu_hour=2_500_000,
         loans=(),
+        waits=(Wait(Cause.ELASTIC_CAP, "a", 800),),
     )
 
 

@@ -125,7 +125,7 @@ class Laws(RuleBasedStateMachine):
         assert quota.reserved_idle == sum(n.reserved_idle for n in quota.tenants.values())
         for replica in state.sites["m"].replicas.values():
             mine = [e for e in running if e.replica_id == replica.replica.id]
-            assert replica.slots_used == sum(e.request.sequences for e in mine) <= replica.replica.slots
+            assert replica.slots_used == sum(e.sequences for e in mine) <= replica.replica.slots
             assert replica.kv_used == sum(e.kv for e in mine) <= replica.replica.kv_tokens
 
     @invariant()
@@ -154,21 +154,21 @@ class Laws(RuleBasedStateMachine):
             room = site.quota.free_for(flow.node) >= entry.ask
             beyond = flow.node.use >= flow.node.guaranteed
             kept = site.held or (beyond and site.quota.claimed)
-            assert blocked or not room or kept or site.free_slots <= 0 or site.roomiest(entry) is None
+            assert blocked or not room or kept or site.free_slots <= 0 or site._roomiest(entry) is None
 
     @invariant()
     def who_contests_stands_where_its_counter_says(self) -> None:
         line = self.world.machine.state.sites["m"].line
-        for counter, _, stamp, flow in line._contest:
-            assert stamp != flow.stamp or not len(flow) or counter == flow.counter
+        for counter, stamp, flow in line._contest:
+            assert stamp != flow.stamp or counter == flow.counter
 
     @invariant()
     def accounts_count_what_waits(self) -> None:
         state = self.world.machine.state
-        assert sum(len(f) for f in state.sites["m"].line.flows.values()) == state.sites["m"].line.waiting
+        assert sum(f.length for f in state.sites["m"].line.flows.values()) == state.sites["m"].line.waiting
         assert {e.id for e in self.world.machine._entries.values() if e.waiting} >= self.waiting
         for name, account in state.accounts.items():
-            mine = [e for e in self.world.machine._entries.values() if e.waiting and e.request.tenant == name]
+            mine = [e for e in self.world.machine._entries.values() if e.waiting and e.task.tenant == name]
             assert account.waiting == len(mine)
             assert sum(f.work for f in account.flows.values()) == sum(e.work for e in mine)
 

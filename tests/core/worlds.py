@@ -2,12 +2,23 @@
 
 from typing import Any
 
-from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Settle
-from commonpool.core.events import Arrived, Cancelled, Configured, Ended, Event, ReplicaReady, Ticked
+from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Settle, Start
+from commonpool.core.events import (
+    Arrived,
+    Cancelled,
+    Configured,
+    Ended,
+    Event,
+    JobEnded,
+    ReplicaReady,
+    Submitted,
+    Ticked,
+)
 from commonpool.core.machine import Machine
 from commonpool.core.model import (
     Deployment,
     Group,
+    Job,
     Outcome,
     Policy,
     Pool,
@@ -42,7 +53,7 @@ def tenant(name: str, guaranteed: int = 0, **more: Any) -> Tenant:
 def policy(*tenants: Tenant, milli_gpu: int = 4000, groups: tuple[Group, ...] = (), **more: Any) -> Policy:
     """One pool `main`, one model `m` whose replicas have 4 slots on 2 GPUs: a request uses 500 milli_gpu."""
     return Policy(
-        pools={"main": Pool("main", milli_gpu, more.pop("rule", "elastic"))},
+        pools={"main": Pool("main", milli_gpu, more.pop("rule", "elastic"), more.pop("resources", {}))},
         tiers={"interactive": Tier("interactive"), "batch": Tier("batch")},
         groups={g.name: g for g in groups},
         tenants={t.name: t for t in tenants},
@@ -71,7 +82,7 @@ class World:
         self.effects += effects
         for effect in effects:
             match effect:
-                case Dispatch(request_id, attempt):
+                case Dispatch(request_id, attempt) | Start(request_id, attempt):
                     self.attempts[request_id] = attempt
                     self.running.append(request_id)
                 case Settle(record):
@@ -93,6 +104,14 @@ class World:
             self.running.remove(request_id)
         return self.send(Ended(request_id, self.attempts.get(request_id, 1), outcome, usage, **more))
 
+    def submit(self, job_id: str, tenant_name: str, milli_gpu: int, tier: str = "batch", **more: Any) -> list[Effect]:
+        return self.send(Submitted(Job(job_id, tenant_name, "app", "main", tier, milli_gpu, **more)))
+
+    def finish(self, job_id: str, outcome: Outcome = Outcome.COMPLETED, *, retry: bool = False) -> list[Effect]:
+        if job_id in self.running:
+            self.running.remove(job_id)
+        return self.send(JobEnded(job_id, self.attempts.get(job_id, 1), outcome, retry))
+
     def cancel(self, request_id: str) -> list[Effect]:
         return self.send(Cancelled(request_id))
 
@@ -109,6 +128,10 @@ class World:
 
 def dispatched(effects: list[Effect]) -> list[str]:
     return [effect.request_id for effect in effects if isinstance(effect, Dispatch)]
+
+
+def started(effects: list[Effect]) -> list[str]:
+    return [effect.job_id for effect in effects if isinstance(effect, Start)]
 
 
 def refused(effects: list[Effect]) -> list[Refuse]:

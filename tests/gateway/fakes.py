@@ -12,7 +12,7 @@ from commonpool.config.structs import Address, AttachedEngine, Config, Model, Ti
 from commonpool.config.structs import App as ConfiguredApp
 from commonpool.core.effects import Refuse
 from commonpool.core.events import Ended
-from commonpool.core.model import Deployment, Policy, Pool, Price, Reason, Request, Tenant, Tier
+from commonpool.core.model import Deployment, Policy, Pool, Price, Reason, Request, Tenant, Tier, Wait
 from commonpool.engines.base import Adapter, Target
 from commonpool.gateway.desk import Waiter
 from commonpool.gateway.identity import Principal
@@ -102,9 +102,9 @@ class FakeDesk:
         elif not self.holding:
             self.dispatch(request.id)
 
-    def dispatch(self, request_id: str, attempt: int = 1, wait_ns: int = 0) -> None:
+    def dispatch(self, request_id: str, attempt: int = 1, wait_ns: int = 0, waits: tuple[Wait, ...] = ()) -> None:
         assert self.target is not None
-        self.waiting[request_id].dispatched(self.target, attempt, wait_ns)
+        self.waiting[request_id].dispatched(self.target, attempt, wait_ns, waits)
 
     def cancel(self, request_id: str) -> None:
         self.log.append("cancel")

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from commonpool.core.effects import Refuse
-from commonpool.core.events import Ended
+from commonpool.core.effects import Effect, Refuse
+from commonpool.core.events import DevicesChanged, Ended, Event, Granted
 from commonpool.core.machine import Machine
-from commonpool.core.model import Outcome, Reason, Replica, Request, Usage, UsageRecord
+from commonpool.core.model import Outcome, Reason, Replica, Request, Usage, UsageRecord, Wait
 from commonpool.engines.base import Adapter, Target
 from commonpool.gateway.desk import CoreDesk
 from commonpool.store.journal import Journal, JournalError
@@ -23,12 +23,13 @@ class Note:
 
     def __init__(self, name: str, heard: list[str]) -> None:
         self.name = name
+        self.request = Request(name, "a", "app", "m", "interactive", "chat", 10, 10)
         self.heard = heard
         self.on_dispatch: Callable[[], object] = nothing
         self.refusal: Refuse | None = None
 
-    def dispatched(self, target: Target, attempt: int, wait_ns: int) -> None:
-        assert wait_ns >= 0
+    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...]) -> None:
+        assert wait_ns >= sum(wait.ns for wait in waits)
         self.heard.append(f"{self.name} to {target.replica_id} #{attempt}")
         self.on_dispatch()
 
@@ -74,7 +75,7 @@ class Room:
 
     def submit(self, name: str) -> Note:
         note = Note(name, self.heard)
-        self.desk.submit(Request(name, "a", "app", "m", "interactive", "chat", 10, 10), note)
+        self.desk.submit(note.request, note)
         return note
 
     def end(self, name: str, outcome: Outcome = Outcome.COMPLETED, *, attempt: int = 1, retry: bool = False) -> None:
@@ -99,7 +100,7 @@ def test_a_waiter_that_ends_at_once_keeps_the_order_and_the_stack_flat(tmp_path:
     notes = [Note(f"x{n}", room.heard) for n in range(900)]
     for note in notes:
         note.on_dispatch = partial(room.end, note.name, Outcome.CANCELLED)
-        room.desk.submit(Request(note.name, "a", "app", "m", "interactive", "chat", 10, 10), note)
+        room.desk.submit(note.request, note)
     room.end("r0")
     assert room.heard[2:] == [f"x{n} to m-0 #1" for n in range(900)]
     room.end("r1")
@@ -124,16 +125,26 @@ def test_a_client_that_goes_between_decision_and_call_gives_its_slot_back(tmp_pa
     room.submit("r0")
     second = Note("late", room.heard)
     room.submit("r1")
-    room.desk.submit(Request("late", "a", "app", "m", "interactive", "chat", 10, 10), second)
+    room.desk.submit(second.request, second)
     room.submit("r3")
     mover = Note("mover", room.heard)
     mover.on_dispatch = partial(room.desk.cancel, "r3")
-    room.desk.submit(Request("mover", "a", "app", "m", "interactive", "chat", 10, 10), mover)
+    room.desk.submit(mover.request, mover)
     for name in ("r0", "r1", "late"):
         room.end(name)
     room.end("r3")
     room.end("mover")
     assert room.desk.machine.state.quotas["main"].use == 0
+    room.journal.close()
+
+
+def test_a_request_is_open_while_it_waits_or_runs(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    notes = [room.submit(name) for name in ("r0", "r1", "r2")]
+    assert [room.desk.open_request(note.name) for note in notes] == [note.request for note in notes]
+    assert room.desk.open_request("r3") is None
+    room.end("r0")
+    assert room.desk.open_request("r0") is None
     room.journal.close()
 
 
@@ -164,3 +175,24 @@ def test_without_a_journal_nothing_new_is_served_and_nothing_is_lost(tmp_path: P
     assert room.submit("r3").refusal is None
     assert room.journal.appended == 1
     room.journal.close()
+
+
+class Listening(Machine):
+    """A machine that writes down what happens, and wants nothing done."""
+
+    def __init__(self) -> None:
+        super().__init__(policy(tenant("a", 1000)))
+        self.heard: list[tuple[Event, int]] = []
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        self.heard.append((event, now))
+        return []
+
+
+def test_what_an_operator_grants_and_what_devices_do_reaches_the_machine(tmp_path: Path) -> None:
+    journal, machine, seen = Journal(tmp_path), Listening(), list[UsageRecord]()
+    desk = CoreDesk(machine, lambda: 7, journal, seen.append)
+    desk.granted("a", 1500, 90)
+    desk.devices_changed("main", 500)
+    assert machine.heard == [(Granted("a", 1500, 90), 7), (DevicesChanged("main", 500), 7)]
+    journal.close()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from commonpool.core.effects import Refuse
-from commonpool.core.machine import STATUS_OF
+from commonpool.core.records import STATUS_OF
 from commonpool.core.model import Reason
 from commonpool.gateway.errors import PHRASES, ApiError, model_not_found, of_refusal, shown
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from commonpool.config.structs import Timeouts
-from commonpool.core.machine import STATUS_CLIENT_GONE
+from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.core.model import Outcome, Reason, TokenSource, Usage
 from commonpool.engines.registry import LLAMACPP
 from tests.gateway.fakes import (
@@ -592,5 +592,53 @@ def test_nothing_is_answered_that_could_not_be_recorded() -> None:
             assert await client.ended()
             await until(lambda: not here.gateway.connections)
             assert [str(context["exception"]) for context in told] == ["a defect"]
+
+    run(main)
+
+
+# -- bytes
+
+
+def test_the_bodies_of_request_and_answer_are_counted_as_the_client_sees_them() -> None:
+    async def main() -> None:
+        async with world() as here:
+            client = await here.client()
+            whole = await client.ask(post(chat()))
+            here.engine.script = lambda call: call.stream(text_event("a"), text_event("b"), usage_event(), done_event())
+            streamed = await client.ask(post(chat(stream=True)))
+            bodies = [chat(), chat(stream=True)]
+            assert [r.bytes_in for r in here.desk.requests] == [
+                len(json.dumps(b, separators=(",", ":"))) for b in bodies
+            ]
+            assert [ended.bytes_out for ended in here.desk.ended_events] == [len(whole.body), len(streamed.body)]
+
+    run(main)
+
+
+def test_an_answer_that_breaks_off_counts_as_far_as_it_was_sent() -> None:
+    async def main() -> None:
+        async with world() as here:
+
+            def broken(call: Call) -> None:
+                call.begin_stream()
+                call.chunk(text_event("a"))
+                call.transport.close()
+
+            here.engine.script = broken
+            client = await here.client()
+            answer = await client.ask(post(chat(stream=True)))
+            assert b'"error"' in answer.body
+            assert [ended.bytes_out for ended in here.desk.ended_events] == [len(answer.body)]
+
+    run(main)
+
+
+def test_an_attempt_that_sent_nothing_counts_nothing() -> None:
+    async def main() -> None:
+        async with world() as here:
+            here.engine.script = lambda call: call.answer(ERROR_500, 502)
+            client = await here.client()
+            await client.ask(post(chat()))
+            assert [ended.bytes_out for ended in here.desk.ended_events] == [0, 0]
 
     run(main)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from commonpool.core.machine import STATUS_CLIENT_GONE
+from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.core.model import Outcome, TokenSource, Usage
 from commonpool.engines.registry import LLAMACPP, OPENAI
 from commonpool.gateway.relay import ANSWER_BYTES_MAX

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from commonpool.config.structs import Address
+from commonpool.core.model import Cause, Wait
 from commonpool.gateway.server import Gateway
 from tests.gateway.fakes import (
     SECOND,
@@ -183,6 +184,12 @@ def test_headers_of_an_answer() -> None:
             answer = await client.answer()
             assert answer.headers["x-commonpool-wait"] == "2.012s"
             assert answer.headers["x-ratelimit-limit-requests"] == "60"
+            client.send(post(chat()))
+            await until(lambda: bool(here.desk.waiting))
+            waits = (Wait(Cause.OWN_QUEUE, "", 900_000_000), Wait(Cause.LOAN_DUE, "research", 1_100_000_000))
+            here.desk.dispatch(here.desk.requests[1].id, wait_ns=2_000_000_000, waits=waits)
+            answer = await client.answer()
+            assert answer.headers["x-commonpool-wait"] == "2.000s; loan_due=research 1.100s; own_queue 0.900s"
             bad = await client.ask(post(chat(n=0)))
             assert (bad.status, bad.headers["x-ratelimit-reset-requests"]) == (400, "12ms")
 

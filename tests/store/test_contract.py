@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Loan, LoanEnd, Outcome, TokenSource, UsageRecord
+from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Cause, Loan, LoanEnd, Outcome, TokenSource, UsageRecord, Wait
 from commonpool.core.pricing import round_half_up
 from commonpool.store.contract import (
     DIMENSIONS,
@@ -50,10 +50,21 @@ def rows(store: Store, *by: str, **filters: tuple[str, ...]) -> dict[tuple[str, 
 
 def test_a_record_comes_back_as_it_was(store: Store) -> None:
     first = usage_record("r1", outcome=Outcome.FAILED, token_source=TokenSource.ESTIMATED, stream=False)
-    second = usage_record("r1", attempt=2, loans=(loan("b"), loan("", milli_gpu=10)))
+    waits = (Wait(Cause.OWN_QUEUE, "", 3), Wait(Cause.ELASTIC_CAP, "a", 2), Wait(Cause.OWN_QUEUE, "", 1))
+    second = usage_record("r1", attempt=2, loans=(loan("b"), loan("", milli_gpu=10)), waits=waits)
     store.add_usage([second, usage_record("r2"), first])
     assert store.record("r1") == (first, second)
     assert store.record("r3") == ()
+
+
+def test_records_come_in_pages_by_arrival(store: Store) -> None:
+    first, again = usage_record("r1", arrived_ns=T0), usage_record("r1", attempt=2, arrived_ns=T0, loans=(loan("b"),))
+    later, outside = usage_record("r0", arrived_ns=T0 + 1), usage_record("r2", arrived_ns=T0 + 9)
+    store.add_usage([later, outside, again, first])
+    assert store.records(T0, T0 + 9, None, 10) == (first, again, later)
+    assert store.records(T0, T0 + 9, None, 2) == (first, again)
+    assert store.records(T0, T0 + 9, (T0, "r1", 1), 10) == (again, later)
+    assert store.records(T0, T0 + 9, (T0 + 1, "r0", 1), 10) == ()
 
 
 def test_a_record_counts_once(store: Store) -> None:

@@ -5,16 +5,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from commonpool.core.model import UsageRecord
+from commonpool.core.model import Cause, UsageRecord, Wait
 from commonpool.store.contract import StoreError
-from commonpool.store.frames import frames
+from commonpool.store.frames import frame, frames
 from commonpool.store.journal import Journal
 from commonpool.store.memory import MemoryStore
 from commonpool.store.sqlite import SqliteStore
 from commonpool.store.writer import Writer
-from tests.store.records import T0, usage_record
+from tests.store.records import T0, loan, usage_record
 
 
 class FlakyStore(MemoryStore):
@@ -65,6 +66,23 @@ def open_writer(tmp_path: Path) -> Iterator[Callable[..., Writer]]:
 
 
 Open = Callable[..., Writer]
+
+
+def test_a_frame_from_before_waits_were_recorded_is_a_record_without_any(tmp_path: Path, open_writer: Open) -> None:
+    # given what an earlier version left behind: a frame that ends before the field `waits`
+    waited = usage_record("r1", waits=(Wait(Cause.TURN, "", 5),))
+    fields = msgspec.json.decode(msgspec.json.encode(usage_record("r2", loans=(loan("b"),))))
+    written = [
+        msgspec.msgpack.encode(waited),
+        msgspec.msgpack.encode(fields[: UsageRecord.__struct_fields__.index("waits")]),
+    ]
+    (tmp_path / "000000000001.journal").write_bytes(b"".join(map(frame, written)))
+    store = MemoryStore()
+    heard: list[str] = []
+    open_writer(store, heard).drain()
+    assert store.record("r1") == (waited,)
+    assert store.record("r2") == (usage_record("r2", loans=(loan("b"),)),)
+    assert heard == []
 
 
 def test_records_are_committed_in_batches_and_a_closed_segment_goes_after_a_sync(

@@ -37,13 +37,14 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
         "info": {
             "title": "commonpool admin API",
             "version": version,
-            "description": "For operators: from the same machine, or with a key of scope admin. Times are nanoseconds.",
+            "description": "For operators: from the same machine, or with a key of scope admin. Where data_key stands,"
+            " tenants may ask too, about their own. Times are nanoseconds.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "securitySchemes": {"admin_key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {name: {"type": "http", "scheme": "bearer"} for name in ("admin_key", "data_key")},
         },
     }
 
@@ -66,6 +67,8 @@ def _describe(endpoint: Endpoint, parameters: dict[str, Any] | None) -> dict[str
     }
     # Without a key means from the same machine.
     described["security"] = [] if endpoint.public else [{"admin_key": []}, {}]
+    if endpoint.by_tenant:
+        described["security"].append({"data_key": []})
     if parameters:
         in_path = re.findall(r"{(\w+)}", endpoint.path)
         described["parameters"] = [

@@ -10,7 +10,7 @@ from typing import Protocol
 from commonpool.api import wire
 from commonpool.config import Config, Sources
 from commonpool.core.model import UsageRecord
-from commonpool.store.contract import Filters, Key, LoanRow, UsageTable
+from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.keys import NewKey
 
 
@@ -62,6 +62,9 @@ class Operations(Protocol):
     def admin(self, authorization: bytes) -> bool:
         """Whether this value of an `Authorization` header is a live key of scope `admin`."""
 
+    def tenant(self, authorization: bytes) -> str | None:
+        """The tenant whose live key of scope `data` this value of an `Authorization` header is."""
+
     def status(self) -> wire.Status:
         """Pools, tenants, replicas and open loans at this moment; `wire` and `views` help to make it."""
 
@@ -87,6 +90,12 @@ class Operations(Protocol):
         `ConflictError` where `revision` is not the one in force, `UnavailableError` where it cannot be kept.
         """
 
+    def grant(self, tenant: str, elastic_cap: int, until_ns: int) -> None:
+        """Let a tenant of the configuration use this many milli_gpu until then; 0 takes a grant back.
+
+        A grant is not kept: it ends with the process.
+        """
+
     async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
         """As the store's, and complete: what ended before the call is in it."""
 
@@ -95,6 +104,12 @@ class Operations(Protocol):
 
     async def record(self, request_id: str) -> Sequence[UsageRecord]:
         """As the store's, and complete."""
+
+    async def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> Sequence[UsageRecord]:
+        """As the store's, and complete."""
+
+    def live(self, request_id: str) -> wire.LiveRequest | None:
+        """A request that waits or runs now; `views.live` makes it."""
 
     async def keys(self) -> Sequence[Key]:
         """All keys, the oldest first."""

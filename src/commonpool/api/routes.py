@@ -6,7 +6,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from commonpool import __version__
-from commonpool.api import config, health, http, keys, metrics, openapi, replicas, status, usage
+from commonpool.api import config, grants, health, http, keys, metrics, openapi, replicas, requests, status, usage
 from commonpool.api.operations import Operations
 
 ENDPOINTS: tuple[http.Endpoint, ...] = (
@@ -14,7 +14,9 @@ ENDPOINTS: tuple[http.Endpoint, ...] = (
     *status.ENDPOINTS,
     *replicas.ENDPOINTS,
     *usage.ENDPOINTS,
+    *requests.ENDPOINTS,
     *keys.ENDPOINTS,
+    *grants.ENDPOINTS,
     *config.ENDPOINTS,
     *metrics.ENDPOINTS,
 )

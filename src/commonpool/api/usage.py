@@ -1,14 +1,13 @@
-"""Who used what, and what it costs; who lent to whom; the record of one request."""
-
-from types import GenericAlias
+"""Who used what, and what it costs; who lent to whom."""
 
 import msgspec
 
-from commonpool.api import wire
+from commonpool.api import views, wire
 from commonpool.api.http import BadRequestError, Endpoint
-from commonpool.api.operations import NotFoundError, Operations
-from commonpool.core.model import UsageRecord
-from commonpool.store.contract import FILTERABLE, UsageRow
+from commonpool.api.operations import Operations
+from commonpool.store.contract import FILTERABLE, Place, UsageRow
+
+RECORDS_MAX = 1000  # in one answer: about a megabyte
 
 
 class Period(msgspec.Struct, frozen=True):
@@ -33,19 +32,29 @@ class UsageQuery(Period, frozen=True):
     pool: tuple[str, ...] = ()
 
 
-class ById(msgspec.Struct, frozen=True):
-    """One request, by the id in its answer's `x-request-id`."""
+class RecordsQuery(Period, frozen=True):
+    """`after` is the `after` of the answer before, "" for the first."""
 
-    id: str
+    after: str = ""
 
 
-# A stored record is positional; what the API says has names.
-Attempt = msgspec.defstruct(
-    "Attempt",
-    [(field.name, field.type) for field in msgspec.structs.fields(UsageRecord)],
-    namespace={"__doc__": "One attempt at a request: the durable record that bills are made of."},
-    frozen=True,
-)
+async def records(operations: Operations, query: RecordsQuery) -> wire.Records:
+    since_ns, until_ns = _period(operations, query)
+    found = await operations.records(since_ns, until_ns, _place(query.after), RECORDS_MAX)
+    last = found[-1] if len(found) == RECORDS_MAX else None
+    after = None if last is None else f"{last.arrived_ns}.{last.attempt}.{last.request_id}"
+    return wire.Records(tuple(map(views.attempt, found)), after)
+
+
+def _place(after: str) -> Place | None:
+    if not after:
+        return None
+    arrived_ns, _, rest = after.partition(".")
+    attempt, _, request_id = rest.partition(".")
+    try:
+        return int(arrived_ns), request_id, int(attempt)
+    except ValueError:
+        raise BadRequestError(f"after {after!r} is not the `after` of an answer", param="after") from None
 
 
 async def usage(operations: Operations, query: UsageQuery) -> wire.UsageTable:
@@ -79,13 +88,6 @@ async def loans(operations: Operations, query: Period) -> wire.LoanTable:
     return wire.LoanTable(since_ns, until_ns, sums)
 
 
-async def record(operations: Operations, query: ById) -> list[msgspec.Struct]:
-    records = await operations.record(query.id)
-    if not records:
-        raise NotFoundError(f"there is no record of the request {query.id!r}; it may still run, or never came here")
-    return [Attempt(**{name: getattr(attempt, name) for name in Attempt.__struct_fields__}) for attempt in records]
-
-
 def _period(operations: Operations, period: Period) -> tuple[int, int]:
     until_ns = operations.now_ns() if period.until_ns is None else period.until_ns
     if until_ns < period.since_ns:
@@ -117,6 +119,6 @@ ENDPOINTS = (
     Endpoint(
         "GET", "/admin/v1/usage", usage, "Use and cost of a period, grouped and added up", wire.UsageTable, UsageQuery
     ),
+    Endpoint("GET", "/admin/v1/records", records, "Each attempt of a period, in pages", wire.Records, RecordsQuery),
     Endpoint("GET", "/admin/v1/loans", loans, "Who lent to whom in a period", wire.LoanTable, Period),
-    Endpoint("GET", "/admin/v1/requests/{id}", record, "The records of one request", GenericAlias(list, Attempt), ById),
 )

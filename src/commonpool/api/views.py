@@ -1,9 +1,10 @@
-"""From the core's pictures of itself to what the API says: for whoever implements `Operations.status`."""
+"""From the core's pictures of itself to what the API says: for whoever implements `Operations`."""
 
 from collections.abc import Callable, Iterable, Mapping
 
 from commonpool.api import wire
-from commonpool.core.model import Pool
+from commonpool.core import explain
+from commonpool.core.model import Outcome, Pool, Request, UsageRecord, Wait
 from commonpool.core.views import LoanView, PoolView, TenantView
 
 Waits = Callable[[str], tuple[int | None, int | None]]
@@ -12,7 +13,7 @@ Waits = Callable[[str], tuple[int | None, int | None]]
 def pools(views: Iterable[PoolView], policy: Mapping[str, Pool]) -> tuple[wire.PoolStatus, ...]:
     """The pools of the policy. One that it no longer has is left out."""
     return tuple(
-        wire.PoolStatus(view.pool, policy[view.pool].rule, view.capacity, view.in_use, view.unowned)
+        wire.PoolStatus(view.pool, policy[view.pool].rule, view.capacity, view.in_use, view.unowned, view.scaled)
         for view in views
         if view.pool in policy
     )
@@ -37,6 +38,7 @@ def tenants(views: Iterable[TenantView], waits: Waits) -> tuple[wire.TenantStatu
                 running=view.running,
                 wait_ns_p50=wait_ns_p50,
                 wait_ns_p99=wait_ns_p99,
+                granted_until_ns=view.granted_until,
             )
         )
     return tuple(found)
@@ -57,4 +59,29 @@ def loans(views: Iterable[LoanView]) -> tuple[wire.LoanStatus, ...]:
             due=any(view.due for view in pair),
         )
         for (lender, borrower), pair in sorted(pairs.items())
+    )
+
+
+def live(request: Request, waits: tuple[Wait, ...] | None) -> wire.LiveRequest:
+    """A request that waits, for this so far, or that runs (None)."""
+    return wire.LiveRequest(
+        tenant=request.tenant,
+        app=request.app,
+        model=request.model,
+        tier=request.tier,
+        state="running" if waits is None else "waiting",
+        wait_ns=sum(wait.ns for wait in waits or ()),
+        waits=explain.parts(waits or ()),
+        explanation=explain.live(waits),
+    )
+
+
+def attempt(record: UsageRecord) -> wire.Attempt:
+    """A record with its wait and its end in words."""
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    refused = record.outcome is Outcome.REFUSED
+    return wire.Attempt(
+        **fields | {"waits": explain.parts(record.waits)},
+        explanation=explain.attempt(record),
+        advice=explain.refusal(record.reason).advice if refused else "",
     )

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from commonpool.config import Change, Problem, Sources
+from commonpool.core.explain import WaitPart
+from commonpool.core.model import UsageRecord
 
 Ns = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -42,18 +44,23 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class PoolStatus(msgspec.Struct, frozen=True):
-    """A pool now. `unowned_milli_gpu` is what no tenant has a guarantee for."""
+    """A pool now. `unowned_milli_gpu` is what no tenant has a guarantee for.
+
+    `scaled` says that the guarantees exceed the capacity, so that each is cut pro rata.
+    """
 
     name: str
     rule: str
     capacity_milli_gpu: int
     used_milli_gpu: int
     unowned_milli_gpu: int
+    scaled: bool
 
 
 class TenantStatus(msgspec.Struct, frozen=True):
     """A tenant now. `due_milli_gpu` is the part of what it lent that it needs back.
 
+    `granted_until_ns` is when the grant ends that `elastic_cap_milli_gpu` comes from, None where it is as configured.
     Waits are over the last ten minutes, None where nothing was dispatched.
     """
 
@@ -69,6 +76,7 @@ class TenantStatus(msgspec.Struct, frozen=True):
     running: int
     wait_ns_p50: int | None
     wait_ns_p99: int | None
+    granted_until_ns: int | None = None
 
 
 class LoanStatus(msgspec.Struct, frozen=True):
@@ -184,6 +192,49 @@ class LoanTable(msgspec.Struct, frozen=True):
     loans: tuple[LoanSum, ...]
 
 
+# -- one request ------------------------------------------------------------------------------------------------------
+
+
+class Attempt(UsageRecord, frozen=True, array_like=False, kw_only=True):
+    """One attempt at a request or job: the durable record that bills are made of, with its wait in words.
+
+    `waits` are by cause and name, the longest first. `explanation` says in one line what became of it and why it
+    waited, `advice` what to do about a refusal ("" where it was not refused).
+    """
+
+    waits: tuple[WaitPart, ...] = ()
+    explanation: str
+    advice: str
+
+
+class LiveRequest(msgspec.Struct, frozen=True):
+    """A request that waits or runs now. `wait_ns` and `waits` are so far, of this attempt, and empty while it runs."""
+
+    tenant: str
+    app: str
+    model: str
+    tier: str
+    state: Literal["waiting", "running"]
+    wait_ns: int
+    waits: tuple[WaitPart, ...]
+    explanation: str
+
+
+class RequestStory(msgspec.Struct, frozen=True):
+    """What is known of a request: what it does now (None once it has ended), and its attempts that have ended."""
+
+    id: str
+    live: LiveRequest | None
+    attempts: tuple[Attempt, ...]
+
+
+class Records(msgspec.Struct, frozen=True):
+    """Records of a period in order of arrival. `after` asks for those that follow, None where these are the last."""
+
+    records: tuple[Attempt, ...]
+    after: str | None
+
+
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +282,25 @@ class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long the old key still works beside the new one."""
 
     overlap_ns: Ns = 0
+
+
+# -- grants -----------------------------------------------------------------------------------------------------------
+
+
+class NewGrant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a tenant may use, and for how long from now. It replaces what it was granted before."""
+
+    tenant: str
+    elastic_cap_milli_gpu: Annotated[int, msgspec.Meta(ge=1)]
+    for_ns: Ns
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What a tenant may use until then; `until_ns` is None where no grant holds."""
+
+    tenant: str
+    elastic_cap_milli_gpu: int
+    until_ns: int | None
 
 
 # -- configuration ----------------------------------------------------------------------------------------------------

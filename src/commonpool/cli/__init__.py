@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import typer
 
-from commonpool.cli import config, keys, status, up, usage, version
+from commonpool.cli import config, explain, grants, keys, status, up, usage, version
 from commonpool.cli.exits import EPILOG, CommandError, ExitCode
 
 commands = typer.Typer(
@@ -29,7 +29,9 @@ for command in (
     config.diff,
     config.apply,
     status.status,
+    grants.grant,
     usage.usage,
+    explain.explain,
     config.schema,
     version.version,
 ):

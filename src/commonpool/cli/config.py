@@ -23,6 +23,7 @@ from commonpool.config import (
     merge_tenant,
     read_sources,
 )
+from commonpool.config.promises import promised
 from commonpool.config.schema import render
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _pools(config: Config) -> tuple[PoolSummary, ...]:
                 name=pool.name,
                 rule=pool.rule,
                 capacity_milli_gpu=pool.milli_gpu,
-                guaranteed_milli_gpu=sum(tenant.guaranteed for tenant in tenants),
+                guaranteed_milli_gpu=promised(config.policy, pool.name),
                 replicas_milli_gpu=sum(model.milli_gpu * model.replicas for model in models),
                 replicas=sum(model.replicas for model in models),
                 tenants=len(tenants),

@@ -90,7 +90,14 @@ def lines(now: wire.Status) -> list[str]:
     said = [
         f"pool {pool.name} ({pool.rule}): {text.gpus(pool.capacity_milli_gpu)} gpu,"
         f" {text.gpus(pool.used_milli_gpu)} used, {text.gpus(pool.unowned_milli_gpu)} unowned"
+        f"{', guarantees exceed the capacity and are scaled' if pool.scaled else ''}"
         for pool in now.pools
+    ]
+    said += [
+        f"tenant {tenant.name} is granted {text.gpus(tenant.elastic_cap_milli_gpu)} gpu"
+        f" until {text.moment(tenant.granted_until_ns)}"
+        for tenant in now.tenants
+        if tenant.granted_until_ns is not None
     ]
     states = Counter(replica.state for replica in now.replicas)
     others = [f"{count} {state}" for state, count in sorted(states.items()) if state != "ready"]

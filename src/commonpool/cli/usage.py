@@ -11,7 +11,7 @@ from commonpool.api import text, wire
 from commonpool.cli.client import Client, connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
-from commonpool.cli.output import emit
+from commonpool.cli.output import emit, emit_line
 from commonpool.config.quantities import QuantityError, parse_duration
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ def usage(
         typer.Option("--where", metavar="NAME=VALUE", help="Count only these, e.g. tenant=support; may be repeated."),
     ] = None,
     loans: Annotated[bool, typer.Option("--loans", help="Show who lent to whom instead, in GPU seconds.")] = False,
+    records: Annotated[
+        bool, typer.Option("--records", help="Print each attempt instead, one JSON line a record, for other programs.")
+    ] = False,
     control: Control = CONTROL_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
@@ -57,10 +60,16 @@ def usage(
     if until is not None:
         query["until_ns"] = instant(until, now_ns, "--until")
     client = connect(control, token_file)
-    if loans:
-        if by is not None or where:
-            raise CommandError("--loans shows every lender and borrower; leave --by and --where out", ExitCode.USAGE)
-        _show_loans(client, query, as_json=as_json)
+    if loans or records:
+        if by is not None or where or (loans and records):
+            raise CommandError(
+                "--loans and --records show the whole period; give one of them, and leave --by and --where out",
+                ExitCode.USAGE,
+            )
+        if records:
+            _print_records(client, query)
+        else:
+            _show_loans(client, query, as_json=as_json)
         return
     query |= {"by": by or "tenant", **filters(where or [])}
     if as_json:
@@ -131,6 +140,15 @@ def picture(out: "Console", table: wire.UsageTable) -> "RenderableType":
 
 def _added(column: list[Decimal], total: Decimal) -> list[str]:
     return [*text.gpu_seconds(column), *text.gpu_seconds([total])]
+
+
+def _print_records(client: Client, query: dict[str, str | int | list[str]]) -> None:
+    after: str | None = ""
+    while after is not None:
+        page = client.get("/admin/v1/records", wire.Records, query | {"after": after})
+        for record in page.records:
+            emit_line(record)
+        after = page.after
 
 
 def _show_loans(client: Client, query: dict[str, str | int | list[str]], *, as_json: bool) -> None:

@@ -2,7 +2,8 @@
 
 `load` reads `commonpool.yaml` and what it includes; `read_sources` and `parse_sources` do the two halves where the text
 is checked elsewhere than it lies; `merge_tenant` puts one tenant's own file into what runs; `diff` says what a change
-does. Quantities are in `quantities`, the schema for editors in `schema`.
+does. Quantities are in `quantities`, the schema for editors in `schema`, and what is guaranteed of each
+pool in `promises`.
 """
 
 from commonpool.config.changes import Change, Kind, diff

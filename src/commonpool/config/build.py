@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from commonpool.config.keys import DEFAULT_APP
+from commonpool.config.resources import RESOURCES
 from commonpool.config.shape import Values
 from commonpool.config.structs import (
     App,
@@ -13,24 +14,21 @@ from commonpool.config.structs import (
     Model,
     Timeouts,
 )
-from commonpool.core.model import Deployment, Group, Limits, Policy, Pool, Price, Tenant, Tier
+from commonpool.core.model import Deployment, Group, Limits, Policy, Pool, Price, Share, Tenant, Tier
 
 
-def build(values: Values, main: str, folder: Path, warnings: tuple[str, ...]) -> Config:
+def build(values: Values, main: str, folder: Path) -> Config:
     """The configuration. Relative paths in it are below `folder`."""
     models = {name: _model(name, model, folder) for name, model in values["models"].items()}
     tenants = values.get("tenants", {})
     return Config(
         policy=Policy(
-            pools={name: Pool(name, pool["gpus"], pool["rule"]) for name, pool in values["pools"].items()},
+            pools={name: _pool(name, pool) for name, pool in values["pools"].items()},
             tiers={
                 name: Tier(name, tier.get("queue_target"), tier.get("first_token_target"))
                 for name, tier in values["tiers"].items()
             },
-            groups={
-                name: Group(name, group.get("parent"), group.get("elastic_cap"))
-                for name, group in values.get("groups", {}).items()
-            },
+            groups={name: _group(name, group) for name, group in values.get("groups", {}).items()},
             tenants={name: _tenant(name, tenant) for name, tenant in tenants.items()},
             deployments={
                 name: Deployment(
@@ -54,7 +52,21 @@ def build(values: Values, main: str, folder: Path, warnings: tuple[str, ...]) ->
         body_bytes_max=values["body_max"],
         state=folder / values["state"],
         source=Path(main),
-        warnings=warnings,
+    )
+
+
+def _pool(name: str, pool: Values) -> Pool:
+    resources = {RESOURCES[key].resource: amount for key, amount in pool["resources"].items()}
+    return Pool(name, pool["gpus"], pool["rule"], resources)
+
+
+def _group(name: str, group: Values) -> Group:
+    return Group(
+        name=name,
+        parent=group.get("parent"),
+        elastic_cap=group.get("elastic_cap"),
+        guaranteed=group.get("guaranteed"),
+        reserved=group["reserved"],
     )
 
 
@@ -103,7 +115,14 @@ def _tenant(name: str, tenant: Values) -> Tenant:
             queue_length=limits["queue_length"],
             requests_per_minute=limits.get("requests"),
             tokens_per_minute=limits.get("tokens"),
+            bytes_per_second=limits.get("bandwidth"),
         ),
+        headroom=quota["headroom"],
+        resources={
+            RESOURCES[key].resource: Share(share["guaranteed"], share.get("elastic_cap"))
+            for key, share in quota["resources"].items()
+            if share
+        },
     )
 
 

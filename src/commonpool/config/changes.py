@@ -8,6 +8,7 @@ import msgspec
 
 from commonpool.config.problems import KeyPath
 from commonpool.config.quantities import (
+    format_bandwidth,
     format_duration,
     format_gpu,
     format_money,
@@ -15,8 +16,9 @@ from commonpool.config.quantities import (
     format_size,
     format_tokens,
 )
+from commonpool.config.resources import RESOURCES
 from commonpool.config.structs import AttachedEngine, Config, Model
-from commonpool.core.model import Tenant
+from commonpool.core.model import Group, Pool, Tenant
 
 _T = TypeVar("_T")
 
@@ -72,7 +74,7 @@ def describe(config: Config) -> dict[KeyPath, str]:
     for field in msgspec.structs.fields(config.timeouts):
         said["timeouts", field.name.removesuffix("_ns")] = format_duration(getattr(config.timeouts, field.name))
     for name, pool in policy.pools.items():
-        said |= _below(("pools", name), {"gpus": format_gpu(pool.milli_gpu), "rule": pool.rule})
+        said |= _below(("pools", name), _pool(pool))
     for name, model in config.models.items():
         said |= _below(("models", name), _model(model))
     for name, tier in policy.tiers.items():
@@ -86,13 +88,28 @@ def describe(config: Config) -> dict[KeyPath, str]:
     for name, price in policy.prices.items():
         said["prices", "gpu_hour", name] = format_money(price.micro_per_gpu_hour)
     for name, group in policy.groups.items():
-        cap = _maybe(format_gpu, group.elastic_cap) or "no cap"
-        said |= _below(("groups", name), {"parent": group.parent, "elastic_cap": cap})
+        said |= _below(("groups", name), _group(group))
     for name, tenant in policy.tenants.items():
         said |= _below(("tenants", name), _tenant(tenant))
         for app, content in config.apps.get(name, {}).items():
             said["tenants", name, "apps", app] = f"cost_center {content.cost_center}" if content.cost_center else "{}"
     return {path: text for path, text in said.items() if text is not None}
+
+
+def _pool(pool: Pool) -> dict[str, str | None]:
+    counted = {
+        f"resources.{key}": _maybe(each.shown, pool.resources.get(each.resource)) for key, each in RESOURCES.items()
+    }
+    return {"gpus": format_gpu(pool.milli_gpu), "rule": pool.rule, **counted}
+
+
+def _group(group: Group) -> dict[str, str | None]:
+    return {
+        "parent": group.parent,
+        "guaranteed": _maybe(format_gpu, group.guaranteed),
+        "reserved": format_gpu(group.reserved),
+        "elastic_cap": _maybe(format_gpu, group.elastic_cap),
+    }
 
 
 def _model(model: Model) -> dict[str, str | None]:
@@ -126,10 +143,12 @@ def _tenant(tenant: Tenant) -> dict[str, str | None]:
         "tenant.group": tenant.group,
         "tenant.guaranteed": format_gpu(tenant.guaranteed),
         "tenant.reserved": format_gpu(tenant.reserved),
+        "tenant.headroom": format_gpu(tenant.headroom),
         "tenant.elastic_cap": format_gpu(tenant.elastic_cap),
         "tenant.hard_cap": format_gpu(tenant.hard_cap),
         "tenant.weight": str(tenant.weight),
         "tenant.models": _maybe(_list, tenant.models),
+        **_shares(tenant),
         **{f"queue.priority.{tier}": str(priority) for tier, priority in tenant.priority.items()},
         "queue.max_wait": format_duration(tenant.max_wait_ns),
         "reclaim.policy": tenant.reclaim,
@@ -138,7 +157,17 @@ def _tenant(tenant: Tenant) -> dict[str, str | None]:
         "limits.queue_length": str(limits.queue_length),
         "limits.requests": _maybe(format_rate, limits.requests_per_minute),
         "limits.tokens": _maybe(format_rate, limits.tokens_per_minute),
+        "limits.bandwidth": _maybe(format_bandwidth, limits.bytes_per_second),
     }
+
+
+def _shares(tenant: Tenant) -> dict[str, str | None]:
+    said: dict[str, str | None] = {}
+    for key, each in RESOURCES.items():
+        if share := tenant.resources.get(each.resource):
+            said[f"tenant.resources.{key}.guaranteed"] = each.shown(share.guaranteed)
+            said[f"tenant.resources.{key}.elastic_cap"] = _maybe(each.shown, share.elastic_cap)
+    return said
 
 
 def _effect(path: KeyPath, old: Config, new: Config) -> tuple[Kind, str]:

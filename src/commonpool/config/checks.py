@@ -3,12 +3,14 @@
 Works on what the reader made, defaults filled in; absent values have been reported already and prove nothing here.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 
+from commonpool.config.capacity import check_capacity
 from commonpool.config.defaults import entries
-from commonpool.config.problems import KeyPath, Report, hint, listed, quote
+from commonpool.config.problems import KeyPath, Report, hint, quote
 from commonpool.config.quantities import format_gpu
+from commonpool.config.quotas import lineage
 from commonpool.config.shape import Values
 
 _ANY_HOST = ("0.0.0.0", "::")
@@ -20,8 +22,7 @@ def check(values: Values, report: Report) -> None:
     _references(values, report)
     _prices(values, report)
     _models(values, report)
-    _capacity(values, report)
-    _groups(values, report)
+    check_capacity(values, report)
     _dedicated(values, report)
     _reach(values, report)
     if not values.get("tenants") and not report.is_bad(("tenants",)):
@@ -110,64 +111,6 @@ def _models(values: Values, report: Report) -> None:
             first[url] = name
 
 
-def _capacity(values: Values, report: Report) -> None:
-    """Replicas fit into their pool. Guarantees may exceed it: then they are scaled, and that is worth a warning."""
-    held: dict[str, int] = defaultdict(int)
-    for _, _, model in entries(values, "models", report):
-        held[model.get("pool", "")] += model.get("replicas", 0) * model.get("gpu", 0)
-    guaranteed: dict[str, int] = defaultdict(int)
-    for _, _, tenant in entries(values, "tenants", report):
-        quota = tenant.get("tenant", {})
-        guaranteed[quota.get("pool", "")] += quota.get("guaranteed", 0)
-    for path, name, pool in entries(values, "pools", report):
-        if "gpus" not in pool:
-            continue
-        gpus, at = pool["gpus"], (*path, "gpus")
-        if held[name] > gpus:
-            shown = format_gpu(gpus)
-            sentence = f"{shown} are fewer than the replicas of its models hold ({format_gpu(held[name])})"
-            report.fail(at, f"{sentence}; lower their replicas or gpu", shown)
-        if guaranteed[name] > gpus:
-            promised = format_gpu(guaranteed[name])
-            report.warn(
-                at, f"{format_gpu(gpus)} are fewer than is guaranteed ({promised}): guarantees are scaled pro rata"
-            )
-
-
-def _lineage(group: str | None, values: Values) -> list[str]:
-    """The group and those above it, innermost first; a circle is cut where it closes."""
-    groups, line = values.get("groups", {}), dict[str, None]()
-    while group is not None and group in groups and group not in line:
-        line[group] = None
-        group = groups[group].get("parent")
-    return list(line)
-
-
-def _groups(values: Values, report: Report) -> None:
-    """Groups form trees below one pool each, and a group's cap covers the guarantees below it."""
-    for path, name, _ in entries(values, "groups", report):
-        line = _lineage(name, values)
-        # Each member of a circle sees all of it; the first by name tells.
-        if values["groups"][line[-1]].get("parent") == name and name == min(line):
-            circle = " → ".join([*line, name])
-            report.fail((*path, "parent"), f"leads back to itself ({circle}); a group's parents end at the pool")
-    members: dict[str, list[tuple[str, Values]]] = defaultdict(list)
-    for _, name, tenant in entries(values, "tenants", report):
-        quota = tenant.get("tenant", {})
-        for above in _lineage(quota.get("group"), values):
-            members[above].append((name, quota))
-    for path, name, group in entries(values, "groups", report):
-        pools = {quota["pool"]: tenant for tenant, quota in members[name] if "pool" in quota}
-        if len(pools) > 1:
-            tenants = listed(f"{tenant} in {pool}" for pool, tenant in pools.items())
-            report.fail(path, f"holds tenants of several pools ({tenants}); a group belongs to one pool")
-        promised = sum(quota.get("guaranteed", 0) for _, quota in members[name])
-        if promised > group.get("elastic_cap", promised):
-            shown = format_gpu(group["elastic_cap"])
-            sentence = f"{shown} is less than the tenants below it are guaranteed ({format_gpu(promised)})"
-            report.fail((*path, "elastic_cap"), f"{sentence}; raise it or lower guarantees", shown)
-
-
 def _dedicated(values: Values, report: Report) -> None:
     """A dedicated pool belongs to exactly one tenant."""
     owners = [tenant.get("tenant", {}).get("pool") for tenant in values.get("tenants", {}).values()]
@@ -193,7 +136,7 @@ def _reach(values: Values, report: Report) -> None:
         caps = [(quota["elastic_cap"], "elastic_cap", (*at, "elastic_cap"))]
         caps += [
             (values["groups"][group]["elastic_cap"], f"group {group}'s elastic_cap", (*at, "group"))
-            for group in _lineage(quota.get("group"), values)
+            for group in lineage(quota.get("group"), values)
             if "elastic_cap" in values["groups"][group]
         ]
         cap, whose, where = min(caps, key=lambda each: each[0])

@@ -7,6 +7,7 @@ import msgspec
 from commonpool.config import kinds
 from commonpool.config.kinds import choice, positive, whole
 from commonpool.config.quantities import format_duration, format_size
+from commonpool.config.resources import RESOURCES
 from commonpool.config.shape import Field, Record, Series, Table, Tagged
 from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Listen, Timeouts
 from commonpool.core.model import PRIORITY_MAX, Limits, Pool, PoolRule, ReclaimPolicy, ReturnWhen, Tenant
@@ -35,6 +36,16 @@ POOL = Record(
             choice(*get_args(PoolRule)),
             "elastic lends idle guarantees; guaranteed lends nothing; dedicated belongs to one tenant.",
             default=Pool("", 0).rule,
+        ),
+        Field(
+            "resources",
+            Record(
+                tuple(
+                    Field(key, positive(each.kind), f"All its {each.what} together.", derived="not counted")
+                    for key, each in RESOURCES.items()
+                )
+            ),
+            "What it has beside GPUs; one that is not named is not counted.",
         ),
     )
 )
@@ -90,12 +101,41 @@ TIER = Record(
         Field("first_token_target", positive(kinds.DURATION), "How long the first token may take, from arrival."),
     )
 )
+
+
+def _unlent(default: str) -> tuple[Field, Field]:
+    """The two ways to say which part of a guarantee is never lent."""
+    return (
+        Field("reserved", kinds.GPU, "Part of the guarantee that is never lent.", derived=default),
+        Field("lending_limit", kinds.GPU, "Most of the guarantee that is lent.", derived="guaranteed less reserved"),
+    )
+
+
 GROUP = Record(
     (
         Field("parent", kinds.NAME, "The group that it belongs to.", derived="none: it is directly below the pool"),
+        Field(
+            "guaranteed",
+            kinds.GPU,
+            "GPUs that all below it can always have back; what is more than their own guarantees, they use first.",
+            derived="what is guaranteed below it",
+        ),
+        *_unlent("0"),
         Field("elastic_cap", positive(kinds.GPU), "Most GPUs that all below it may use.", derived="no cap"),
     )
 )
+
+
+def _share(key: str) -> Record:
+    kind = RESOURCES[key].kind
+    return Record(
+        (
+            Field("guaranteed", kind, "What it can always have back.", derived="the same fraction as of the GPUs"),
+            Field("elastic_cap", positive(kind), "Most that it may use.", derived="no cap"),
+        )
+    )
+
+
 TENANT = Record(
     (
         Field(
@@ -110,11 +150,12 @@ TENANT = Record(
                         "guaranteed", kinds.GPU, "GPUs it can always have back.", derived="0; dedicated pool: all of it"
                     ),
                     Field("borrowable", kinds.FLAG, "Whether the idle part of the guarantee is lent.", default="true"),
+                    *_unlent("0; borrowable: false: all of guaranteed"),
                     Field(
-                        "reserved",
+                        "headroom",
                         kinds.GPU,
-                        "Part of the guarantee that is never lent.",
-                        derived="0; borrowable: false: all of guaranteed",
+                        "Part of the guarantee that stays unlent beyond what is in use, for instant starts.",
+                        default=str(_TENANT.headroom),
                     ),
                     Field(
                         "elastic_cap",
@@ -135,6 +176,11 @@ TENANT = Record(
                         default=str(_TENANT.weight),
                     ),
                     Field("models", Series(kinds.NAME, 256), "Models it may use.", derived="all of its pool"),
+                    Field(
+                        "resources",
+                        Record(tuple(Field(key, _share(key), f"Its {RESOURCES[key].what}.") for key in RESOURCES)),
+                        "Its parts of what the pool has beside GPUs.",
+                    ),
                 )
             ),
             "Its place and its quota.",
@@ -197,6 +243,12 @@ TENANT = Record(
                         "tokens",
                         positive(kinds.RATE),
                         "Tokens a minute, in and out; more are refused.",
+                        derived="no limit",
+                    ),
+                    Field(
+                        "bandwidth",
+                        positive(kinds.BANDWIDTH),
+                        "Bytes a second, bodies of requests and answers together; more are refused.",
                         derived="no limit",
                     ),
                 )

@@ -40,7 +40,10 @@ def _quantity(scale: quantities.Scale, parse: Callable[[str], int], bare: str | 
 
 
 GPU = _quantity(quantities.GPU, quantities.parse_gpu, "number")
+MEMORY = _quantity(quantities.MEMORY, quantities.parse_memory)
+CORES = _quantity(quantities.CORES, quantities.parse_cores, "number")
 SIZE = _quantity(quantities.SIZE, quantities.parse_size)
+BANDWIDTH = _quantity(quantities.BANDWIDTH, quantities.parse_bandwidth)
 RATE = _quantity(quantities.RATE, quantities.parse_rate)
 TOKENS = _quantity(quantities.TOKENS, quantities.parse_tokens, "integer")
 MONEY = _quantity(quantities.MONEY, quantities.parse_money, "number")

@@ -6,10 +6,12 @@ import msgspec
 
 from commonpool.config.build import build
 from commonpool.config.checks import check
-from commonpool.config.defaults import fill, settle_quota
+from commonpool.config.defaults import fill
 from commonpool.config.keys import ROOT, TENANT, TENANTS_MAX
 from commonpool.config.kinds import NAME
 from commonpool.config.problems import ConfigError, Report
+from commonpool.config.promises import warn_of_scaling
+from commonpool.config.quotas import settle_tenant
 from commonpool.config.reader import ABSENT, read
 from commonpool.config.shape import Record, Values
 from commonpool.config.sources import (
@@ -84,7 +86,10 @@ def parse_sources(sources: Sources) -> Config:
     report.raise_problems()
     if values is None:
         raise AssertionError("a file without values has a problem")
-    return build(values, sources.main, Path(sources.folder), tuple(report.warnings))
+    config = build(values, sources.main, Path(sources.folder))
+    # 4. What is allowed, and worth a warning only once the rest is right.
+    warn_of_scaling(config.policy, report)
+    return msgspec.structs.replace(config, warnings=tuple(report.warnings))
 
 
 def load_tenant(path: Path) -> TenantFile:
@@ -94,7 +99,7 @@ def load_tenant(path: Path) -> TenantFile:
     name = _tenant_name(path.stem, file, report)
     values = _read_file(TENANT, Sources(file, {file: text}), file, ("tenants", name), report)
     if values is not None and "tenant" in values:
-        settle_quota(values["tenant"], ("tenants", name), {}, report)
+        settle_tenant(values["tenant"], ("tenants", name), {}, report)
     report.raise_problems()
     return TenantFile(name, text, file)
 

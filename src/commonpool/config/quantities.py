@@ -1,4 +1,4 @@
-"""Quantities as people write them, as exact integers: `2_gpu`, `18GiB`, `120s`, `1000/min`, `8k`, `2.50`, `32MiB`.
+"""Quantities as people write them, as exact integers: `2_gpu`, `18GiB`, `120s`, `1000/min`, `8k`, `2.50`, `10MB/s`.
 
 Each `parse_…` takes text and raises QuantityError; each `format_…` is its inverse: parsing what it returns gives the
 same integer. A number is decimal digits, with `_` between them where that reads better and a fraction after a point;
@@ -98,6 +98,20 @@ SIZE = Scale(
     smallest="a byte",
     maximum=2**40,
 )
+BANDWIDTH = Scale(
+    what="a bandwidth in bytes",
+    examples="10MB/s or 512KiB/s",
+    units={f"{unit}/s": size for unit, size in SIZE.units.items()},
+    smallest="a byte a second",
+    maximum=2**40,
+)
+CORES = Scale(
+    what="a number of CPU cores",
+    examples="16, 0.5 or 500m",
+    units={"": 1000, "core": 1000, "cores": 1000, "m": 1},
+    smallest="a thousandth of a core",
+    maximum=10**9,
+)
 TOKENS = Scale(
     what="a number of tokens",
     examples="8192, 8k (8000) or 8Ki (8192)",
@@ -174,6 +188,28 @@ def format_size(size_bytes: int) -> str:
         if size_bytes and size_bytes % factor == 0:
             return f"{size_bytes // factor}{unit}"
     return f"{size_bytes}B"
+
+
+def parse_bandwidth(text: str) -> int:
+    """Bytes a second: `10MB/s`, `512KiB/s`."""
+    return BANDWIDTH.parse(text)
+
+
+def format_bandwidth(bytes_per_second: int) -> str:
+    """`10MB/s`, `1500B/s`: the unit that is exact and has the smallest number."""
+    exact = [(bytes_per_second // size, unit) for unit, size in BANDWIDTH.units.items() if not bytes_per_second % size]
+    number, unit = min(exact)
+    return f"{number}{unit}"
+
+
+def parse_cores(text: str) -> int:
+    """Thousandths of a CPU core: `16`, `0.5 cores`, `500m`."""
+    return CORES.parse(text)
+
+
+def format_cores(cpu_milli: int) -> str:
+    """`16 cores`, `0.5 cores`."""
+    return f"{_decimal(cpu_milli, 3)} {'core' if cpu_milli == CORES.units['core'] else 'cores'}"
 
 
 def parse_tokens(text: str) -> int:

@@ -1,56 +1,145 @@
-"""What a request will take, whether it can ever fit, and whether its promise can be kept.
+"""Admission: whether a request or job is taken, and what is reserved for it when it is.
 
-A request uses the larger of two shares of a replica, slots and KV tokens (DESIGN section 2, "one unit of use").
+Everything is checked before anything is taken: what is refused has consumed nothing. A refusal says in one sentence
+which limit, whose, and when it is worth trying again.
 """
+
+from typing import Final
 
 import msgspec
 
-from commonpool.core.model import NS_PER_S, Deployment, Reason, Request, Tenant
+from commonpool.core import sizing
+from commonpool.core.model import NS_PER_S, Job, Reason, Request, Tenant
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry
+from commonpool.core.sites import Serving
+from commonpool.core.sizing import Shape
+from commonpool.core.state import State
 
-# What is expected of a request whose client set no bound, before its flow has shown better.
-OUTPUT_TOKENS_GUESS = 256
-RETRY_AFTER_MIN_NS = NS_PER_S
+RETRY_AFTER_MIN_NS: Final = NS_PER_S
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request is not taken, in one sentence, and when it is worth trying again (None: never)."""
+    """Why something is not taken, in one sentence, and when it is worth trying again (None: never)."""
 
     reason: Reason
     message: str
     retry_after_ns: int | None = None
 
 
-def output_tokens(request: Request, deployment: Deployment, learned: int) -> int:
-    """Expected output of one sequence: what the flow has shown, within the client's bound and the context."""
-    room = max(1, deployment.context_tokens - request.tokens_in)
-    expected = min(learned or OUTPUT_TOKENS_GUESS, room)
-    return min(expected, request.tokens_out_max) if request.tokens_out_max else expected
+def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | None:
+    """Take a request in, or say why not. `entry` is filled in."""
+    name, model, tier = request.tenant, request.model, request.tier
+    account = state.accounts.get(name)
+    site = state.sites.get(model)
+    if account is None or site is None or model not in account.models or tier not in account.priority:
+        return known(state, request)
+    flow = state.flow(name, account, site)
+    node, shape = flow.node, site.shape
+
+    # 1. What it would take, and whether that can ever be had.
+    tokens_in, tokens_out_max, sequences = request.tokens_in, request.tokens_out_max, request.sequences
+    kv, ask = sizing.shares(tokens_in, tokens_out_max, sequences, shape)
+    if ask > node.most or kv > shape.kv_tokens or sequences > shape.slots:
+        return never_fits(request, shape, kv, ask, node.most)
+
+    # 2. Limits, all of them before any is taken.
+    learned = flow.expected.get(request.app, 0)
+    expected = sequences * sizing.output_tokens(tokens_in, tokens_out_max, shape, learned)
+    refusal = _within_limits(account, request, tokens_in, expected, now)
+    if refusal is not None:
+        return refusal
+
+    # 3. The promise.
+    rate = max(node.guaranteed - account.by_jobs, ask)
+    if account.waiting:
+        wait_ns = _work_ahead(account) // rate + site.runs.expected
+        if wait_ns > account.max_wait_ns:
+            return promise(name, account.max_wait_ns, wait_ns)
+
+    # 4. Take.
+    if account.requests is not None:
+        account.requests.take(1, now)
+    if account.tokens is not None:
+        entry.tokens_reserved = min(tokens_in + expected, account.tokens.per_minute)
+        account.tokens.take(entry.tokens_reserved, now)
+    if account.bytes is not None:
+        account.bytes.take(request.bytes_in, now)
+    entry.flow, entry.node = flow, node
+    entry.sequences, entry.kv, entry.ask = sequences, kv, ask
+    entry.work = ask * (INPUT_COST * tokens_in + OUTPUT_COST * expected)
+    entry.ahead = flow.work // rate
+    entry.priority = account.priority[tier]
+    entry.deadline = now + account.max_wait_ns
+    return None
 
 
-def kv_tokens(request: Request, deployment: Deployment) -> int:
-    """KV tokens that a request may come to hold: prompt and the most it may produce, per sequence."""
-    most = request.tokens_out_max or deployment.context_tokens
-    return request.sequences * min(deployment.context_tokens, request.tokens_in + most)
+def admit_job(state: State, entry: Entry, job: Job, now: int) -> Refusal | None:
+    """Take a job in, or say why not. A job is never refused for a long queue of work: it waits as long as it takes."""
+    refusal = known_job(state, job)
+    if refusal is not None:
+        return refusal
+    account = state.accounts[job.tenant]
+    flow = state.flow(job.tenant, account, state.devices[job.pool])
+    entry.flow, entry.node = flow, flow.node
+    refusal = size_job(state, entry, job) or _queue_full(job.tenant, account)
+    if refusal is not None:
+        return refusal
+    entry.work = entry.ask * sizing.job_ns(job, flow.expected.get(job.app, 0))
+    entry.priority = account.priority[job.tier]
+    entry.deadline = now + account.max_wait_ns
+    return None
 
 
-def ask(request: Request, deployment: Deployment, kv: int) -> int:
-    """The milli_gpu that a request uses while it runs: its dominant share of a replica, rounded down, at least 1."""
-    by_slots = request.sequences * deployment.milli_gpu // deployment.slots
-    by_kv = kv * deployment.milli_gpu // deployment.kv_tokens
-    return max(1, by_slots, by_kv)
+def known(state: State, request: Request) -> Refusal | None:
+    """Refuse what names something that does not exist (any more)."""
+    tenant = state.policy.tenants.get(request.tenant)
+    if tenant is None:
+        return Refusal(Reason.UNKNOWN_TENANT, f"Tenant {request.tenant} does not exist any more.")
+    if request.model not in state.sites or request.model not in state.accounts[tenant.name].models:
+        names = ", ".join(state.policy.models_of(tenant)) or "none"
+        return Refusal(Reason.UNKNOWN_MODEL, f"Model {request.model} does not exist; {tenant.name} may use: {names}.")
+    return _known_tier(request.tier, tenant)
 
 
-def never_fits(request: Request, deployment: Deployment, kv: int, amount: int, cap: int) -> Refusal | None:
+def known_job(state: State, job: Job) -> Refusal | None:
+    """As `known`, for jobs: a job runs in its tenant's own pool."""
+    tenant = state.policy.tenants.get(job.tenant)
+    if tenant is None:
+        return Refusal(Reason.UNKNOWN_TENANT, f"Tenant {job.tenant} does not exist any more.")
+    if job.pool != tenant.pool:
+        return Refusal(Reason.UNKNOWN_POOL, f"Pool {job.pool} is not open to {tenant.name}; it may use: {tenant.pool}.")
+    return _known_tier(job.tier, tenant)
+
+
+def size_job(state: State, entry: Entry, job: Job) -> Refusal | None:
+    """What a job takes of each resource, or why that can never be had."""
+    quotas = state.others[job.pool]
+    also = []
+    for resource, amount in job.resources.items():
+        quota = quotas.get(resource)
+        if quota is not None and amount:
+            node = quota.tenants[job.tenant]
+            if amount > node.most:
+                return _never_fits_job(job, f"{amount} {resource}", node.most)
+            also.append((quota, node, amount))
+    if job.milli_gpu > entry.node.most:
+        return _never_fits_job(job, f"{job.milli_gpu} milli_gpu", entry.node.most)
+    entry.ask = job.milli_gpu
+    entry.also = tuple(also)
+    return None
+
+
+def never_fits(request: Request, shape: Shape, kv: int, amount: int, cap: int) -> Refusal | None:
     """Refuse at once what no amount of waiting could ever serve."""
     message = None
-    if request.sequences > deployment.slots:
+    if request.sequences > shape.slots:
         message = (
             f"The request asks for {request.sequences} sequences at once; a replica of {request.model} runs at most "
-            f"{deployment.slots}. Ask for fewer."
+            f"{shape.slots}. Ask for fewer."
         )
-    elif kv > deployment.kv_tokens:
+    elif kv > shape.kv_tokens:
         message = (
-            f"The request may need {kv} KV tokens; a replica of {request.model} holds {deployment.kv_tokens}. "
+            f"The request may need {kv} KV tokens; a replica of {request.model} holds {shape.kv_tokens}. "
             "Shorten the prompt, or set a smaller max_tokens or n."
         )
     elif amount > cap:
@@ -61,18 +150,82 @@ def never_fits(request: Request, deployment: Deployment, kv: int, amount: int, c
     return Refusal(Reason.NEVER_FITS, message) if message else None
 
 
-def promise(tenant: Tenant, work_ahead: int, rate: int) -> Refusal | None:
-    """Refuse what the guaranteed rate could not start within max_wait.
-
-    `work_ahead` is the tenant's waiting work in milli_gpu × ns, `rate` the milli_gpu it is sure to have.
-    """
-    wait_ns = work_ahead // rate
-    if wait_ns <= tenant.max_wait_ns:
-        return None
-    retry_ns = max(RETRY_AFTER_MIN_NS, wait_ns - tenant.max_wait_ns)
+def promise(tenant: str, max_wait_ns: int, wait_ns: int) -> Refusal:
+    """Refuse what could not start within max_wait; `wait_ns` is how long its tenant's guarantee takes to come to it."""
+    retry_ns = max(RETRY_AFTER_MIN_NS, wait_ns - max_wait_ns)
     return Refusal(
         Reason.PROMISE,
-        f"Tenant {tenant.name} has {wait_ns / NS_PER_S:.1f} s of work waiting at its guaranteed rate; its max_wait is "
-        f"{tenant.max_wait_ns / NS_PER_S:g} s. Try again in {retry_ns / NS_PER_S:.0f} s.",
+        f"Tenant {tenant} has {wait_ns / NS_PER_S:.1f} s of work waiting at its guaranteed rate; its max_wait is "
+        f"{max_wait_ns / NS_PER_S:g} s. Try again in {retry_ns / NS_PER_S:.0f} s.",
         retry_ns,
     )
+
+
+def _work_ahead(account: Account) -> int:
+    """The requests that wait, in milli_gpu × ns; they are served before jobs."""
+    work = 0
+    for site, flow in account.flows.items():
+        if isinstance(site, Serving):
+            work += flow.work * site.pace.expected
+    return work
+
+
+def _known_tier(tier: str, tenant: Tenant) -> Refusal | None:
+    if tier in tenant.priority:
+        return None
+    names = ", ".join(tenant.priority)
+    return Refusal(Reason.UNKNOWN_TIER, f"Tier {tier} is unknown to {tenant.name}; it has: {names}.")
+
+
+def _never_fits_job(job: Job, amount: str, cap: int) -> Refusal:
+    return Refusal(
+        Reason.NEVER_FITS,
+        f"The job needs {amount}; tenant {job.tenant} can never use more than {cap} at once. "
+        "Ask for less, or have its elastic_cap raised.",
+    )
+
+
+def _queue_full(tenant: str, account: Account) -> Refusal | None:
+    if account.waiting < account.queue_length:
+        return None
+    return Refusal(
+        Reason.QUEUE_FULL,
+        f"Tenant {tenant} has {account.waiting} requests waiting; its queue_length is {account.queue_length}. "
+        "Try again when some are done.",
+        RETRY_AFTER_MIN_NS,
+    )
+
+
+def _within_limits(account: Account, request: Request, tokens_in: int, expected: int, now: int) -> Refusal | None:
+    if account.waiting >= account.queue_length:
+        return _queue_full(request.tenant, account)
+    rate = account.requests
+    if rate is not None:
+        wait_ns = rate.wait_ns(1, now)
+        if wait_ns:
+            what = f"its {rate.per_minute} requests a minute"
+            return _used(request.tenant, Reason.REQUESTS_PER_MINUTE, what, wait_ns)
+    rate = account.tokens
+    if rate is not None:
+        most = rate.per_minute
+        if tokens_in > most:
+            return Refusal(
+                Reason.NEVER_FITS,
+                f"The prompt has about {tokens_in} tokens; tenant {request.tenant} may use {most} a minute. "
+                "Shorten it.",
+            )
+        wait_ns = rate.wait_ns(min(tokens_in + expected, most), now)
+        if wait_ns:
+            return _used(request.tenant, Reason.TOKENS_PER_MINUTE, f"its {most} tokens a minute", wait_ns)
+    rate = account.bytes
+    if rate is not None:
+        # What the answer will bring is not known, so it may leave a debt, which refuses the next.
+        wait_ns = rate.wait_ns(min(request.bytes_in, rate.per_minute), now)
+        if wait_ns:
+            what = f"its bandwidth of {rate.per_minute // 60} bytes a second"
+            return _used(request.tenant, Reason.BYTES_PER_SECOND, what, wait_ns)
+    return None
+
+
+def _used(tenant: str, reason: Reason, what: str, wait_ns: int) -> Refusal:
+    return Refusal(reason, f"Tenant {tenant} has used {what}.", wait_ns)

@@ -1,173 +1,333 @@
 """Loans: whose idle guarantee each borrowed milli_gpu is, from when to when, and why it came back.
 
-A tenant's use above its guarantee is borrowed. The books hold three laws after every call:
+A tenant's use above its guarantee is borrowed. The books hold these laws after every call:
 
 - what a tenant has borrowed is at most its use above its guarantee, and exactly that unless its guarantee was cut while
   it ran (what it holds then is over quota, which is not a loan);
-- what a tenant has lent is at most its idle guarantee beyond its reservation;
-- the sum of what is borrowed is the sum of what is lent, the pool's unowned part (lender "") included.
+- what a tenant has lent is at most the part of its guarantee that it neither uses nor keeps, and what is lent of the
+  part that a group owns beyond its members is at most that part;
+- the sum of what is borrowed is the sum of what is lent, the pool's unowned part (lender "") included. That part alone
+  may lend more than it has: after a cut, as long as the tree has less than nothing free.
 
-A loan belongs to the request that caused it. It ends with that request, or earlier when the borrower no longer needs
-it, or is taken over by another lender when its lender comes back. Nothing that runs is ever interrupted.
+A group that owns or reserves more than its members do (`Node.firm`) is to those outside it like one tenant: what it
+lets out is at most the part of its guarantee that nobody in it uses or keeps, and what its members have borrowed
+outside is at most what they use beyond it all. So loans are made at home first, and one made outside comes home as soon
+as the group can cover it.
+
+A loan belongs to the request or job that caused it. It ends with that, or earlier when the borrower no longer needs it,
+or is taken over by another lender when its lender comes back. Nothing that runs is ever interrupted.
 """
 
 import heapq
-from typing import Protocol
+from collections.abc import Mapping
 
+from commonpool.core.books import CIRCLE, OWN, TENANT, UNOWNED, Book, Claim, OpenLoan, Task, enter, own_part, refresh
+from commonpool.core.forecast import Forecast
 from commonpool.core.model import Loan, LoanEnd
 from commonpool.core.quota import Node, Quota
 
-UNOWNED = ""
-
-
-class Task(Protocol):
-    """What the books need of a running request: its name, and where its ended loans are kept for its record."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def ended_loans(self) -> list[Loan]: ...
-
-
-class OpenLoan:
-    """A loan that runs. Mutable: part of it may end while the rest goes on."""
-
-    __slots__ = ("borrower", "lender", "milli_gpu", "start_ns", "task")
-
-    def __init__(self, lender: str, borrower: str, task: Task, milli_gpu: int, start_ns: int) -> None:
-        self.lender = lender
-        self.borrower = borrower
-        self.task = task
-        self.milli_gpu = milli_gpu
-        self.start_ns = start_ns
+__all__ = ["UNOWNED", "Loans", "OpenLoan", "Task"]
 
 
 class Loans:
-    """The loan books of one pool."""
+    """The loan books of one pool. The quota tree has changed already when they are told."""
 
     def __init__(self, quota: Quota) -> None:
         self._quota = quota
+        self._topped_up = quota.topped_up
+        self._overdrawn = False
         self._by_task: dict[str, list[OpenLoan]] = {}
-        self._by_borrower: dict[str, dict[OpenLoan, None]] = {}  # oldest first
-        self._by_lender: dict[str, dict[OpenLoan, None]] = {}
-        self._borrowed: dict[str, int] = {}
-        self._lent: dict[str, int] = {}
-        self._offers: list[tuple[int, str]] = []  # (-idle, tenant), may be out of date
-        self._changed: dict[str, Node] = {}  # whose idle guarantee changed since the offers were last looked at
+        self._pool = Book(Node("", quota.pool), CIRCLE, None)
+        self._unowned = Book(Node(UNOWNED, quota.pool), OWN, self._pool)
+        self._tenants: dict[Node, Book] = {}
+        self._circles: dict[Node, Book] = {}
+        self._owned: dict[str, Book] = {}  # the groups' own parts
+        self._open_books()
 
     def borrowed(self, tenant: str) -> int:
-        return self._borrowed.get(tenant, 0)
+        """What a tenant has borrowed, in milli_gpu."""
+        node = self._quota.tenants.get(tenant)
+        return self._tenants[node].borrowed if node else 0
 
     def lent(self, tenant: str) -> int:
-        return self._lent.get(tenant, 0)
+        """What a tenant has lent, in milli_gpu; of "" what is lent of the pool's unowned part."""
+        node = self._quota.tenants.get(tenant)
+        return self._tenants[node].lent if node else self._unowned.lent if tenant == UNOWNED else 0
+
+    def lent_by_group(self, group: str) -> int:
+        """What is lent of the part that a group owns beyond its members, in milli_gpu."""
+        book = self._owned.get(group)
+        return book.lent if book else 0
+
+    def newest_borrower(self, lender: str) -> str:
+        """Who borrowed from a tenant last, "" when nobody has."""
+        node = self._quota.tenants.get(lender)
+        lendings = self._tenants[node].lendings if node else None
+        return next(reversed(lendings)).borrower if lendings else ""
 
     def open_loans(self) -> list[OpenLoan]:
-        return [loan for loans in self._by_borrower.values() for loan in loans]
+        """Those that run, by borrower, oldest first."""
+        return [loan for book in self._tenants.values() for loan in book.borrowings]
 
     def took(self, node: Node, task: Task, amount: int, now: int) -> None:
         """`node` has just taken `amount` for `task`: lend it what is above its guarantee, and let it come back."""
-        self._changed[node.name] = node
-        if node.name in self._by_lender:
-            self._reclaim(node, now)
+        book = self._tenants[node]
+        claims: list[Claim] | None = None
+        if book.lent or book.depth > 1 or self._topped_up:
+            claims = self._call_in(book, now)
         above = node.use - node.guaranteed
         if above > 0:
-            self._lend(node.name, task, min(above, amount), now)
+            claim = Claim(book, task, min(above, amount))
+            claims = [*claims, claim] if claims else [claim]
+        if claims:
+            self._lend(claims, now)
 
     def gave(self, node: Node, task: Task, now: int) -> None:
         """`node` has just given back what `task` used: its loans end, and those that are no longer needed too."""
-        self._changed[node.name] = node
-        if node.name in self._by_borrower:
+        book = self._tenants[node]
+        if book.depth > 1:
+            self._has_risen(book)
+        else:
+            self._pool.risen[book] = None
+        if book.borrowed:
             for loan in tuple(self._by_task.get(task.id, ())):
                 self._end(loan, loan.milli_gpu, LoanEnd.TASK_DONE, now)
-            self._cover(node, now)
+            self._cover(book, now)
+        if book.depth > 1 or self._topped_up:
+            self._lend(self._call_in(book, now), now)
+        if self._overdrawn:
+            self._relieve(now)
 
     def reconfigured(self, now: int) -> None:
-        """Guarantees changed: end what is covered now, and move what its lender can no longer lend."""
-        self._offers = []
-        for node in self._quota.tenants.values():
-            self._cover(node, now)
-            self._changed[node.name] = node
-        for name in list(self._by_lender):
-            node = self._quota.tenants.get(name) or Node(name, self._quota.pool)
-            if name != UNOWNED:
-                self._reclaim(node, now)
+        """The tree has changed: end what is covered now, and move what its lender can no longer lend."""
+        gone = self._open_books()
+        claims: list[Claim] = []
+        for book in self._tenants.values():
+            self._cover(book, now)
+        for book in (*gone, *self._tenants.values(), *self._owned.values(), *self._circles.values()):
+            self._release(book, claims, now)
+        self._lend(claims, now)
+        self._relieve(now)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    def long_lendable(self, borrower: Node, now: int, horizon_ns: int, forecasts: Mapping[str, Forecast]) -> int:
+        """How much more than its guarantee a tenant may take for `horizon_ns`, in milli_gpu, by what is expected.
 
-    def _cover(self, node: Node, now: int) -> None:
+        A lender is counted with what it neither uses, keeps nor will probably want by then; one without a forecast with
+        what it neither uses nor keeps. What is idle of the groups' own parts and of nobody's counts whole.
+        """
+        branch = set[Book]()
+        outer: Book | None = self._tenants[borrower]
+        while outer is not None:
+            branch.add(outer)
+            outer = outer.outer
+
+        def lendable(circle: Book) -> int:
+            total = 0
+            for book in circle.members:
+                if book.kind == CIRCLE:
+                    inside = lendable(book)
+                    total += inside if book in branch else max(0, min(inside, book.room))
+                elif book.kind == OWN:
+                    total += max(0, book.room)
+                elif book not in branch:
+                    forecast = forecasts.get(book.node.name)
+                    wanted = (forecast.quantile(now, horizon_ns) if forecast else None) or 0
+                    total += max(0, book.node.guaranteed - max(book.node.held, wanted) - book.lent)
+            return total
+
+        return lendable(self._pool) + max(0, self._unowned.room)
+
+    # -- what comes back ----------------------------------------------------------------------------------------------
+
+    def _cover(self, book: Book, now: int) -> None:
         """End the oldest loans of a borrower that its own guarantee covers again."""
-        excess = self.borrowed(node.name) - node.over_guarantee
+        excess = book.borrowed - book.node.over_guarantee
         while excess > 0:
-            loan = next(iter(self._by_borrower[node.name]))
+            loan = next(iter(book.borrowings))
             part = min(excess, loan.milli_gpu)
             self._end(loan, part, LoanEnd.COVERED, now)
             excess -= part
 
-    def _reclaim(self, node: Node, now: int) -> None:
-        """The lender needs its guarantee: move the newest of what it lent too much to whoever can lend it now."""
-        excess = self.lent(node.name) - node.lendable
+    def _call_in(self, book: Book, now: int) -> list[Claim]:
+        """What this tenant holds has changed, and what those hold for whom more is kept now.
+
+        On the whole path of each, end the loans that may no longer be there.
+        """
+        claims: list[Claim] = []
+        changed = [book]
+        if self._topped_up:
+            known = (self._tenants.get(node) or self._circles.get(node) for node in self._topped_up)
+            changed += [each for each in known if each]
+            self._topped_up.clear()
+        for each in changed:
+            step: Book | None = each
+            while step is not None and step.outer is not None:
+                self._release(step, claims, now)
+                step = step.outer
+        return claims
+
+    def _release(self, book: Book, claims: list[Claim], now: int) -> None:
+        """End the newest loans that a party can no longer lend, and the oldest that a group can cover at home.
+
+        Another lender has to be found for each. All are ended before any is lent anew: only then is there room for all.
+        """
+        excess = min(book.lent, -book.room)
         while excess > 0:
-            loan = next(reversed(self._by_lender[node.name]))
-            part = min(excess, loan.milli_gpu)
-            self._end(loan, part, LoanEnd.REPLACED, now)
-            self._lend(loan.borrower, loan.task, part, now)
-            excess -= part
+            excess -= self._replace(next(reversed(book.lendings)), excess, claims, now)
+        if book.kind == CIRCLE:
+            excess = book.borrowed - max(0, book.node.held - book.node.guaranteed)
+            while excess > 0:
+                excess -= self._replace(next(iter(book.borrowings)), excess, claims, now)
 
-    def _lend(self, borrower: str, task: Task, amount: int, now: int) -> None:
-        """Find lenders: the largest idle guarantee first, ties by name, then the pool's unowned part."""
-        self._refresh()
-        offers = self._offers
-        while amount and offers:
-            key, name = offers[0]
-            node = self._quota.tenants.get(name)
-            idle = node.lendable - self.lent(name) if node else 0
-            if idle <= 0 or name == borrower:
+    def _replace(self, loan: OpenLoan, most: int, claims: list[Claim], now: int) -> int:
+        part = min(most, loan.milli_gpu)
+        self._end(loan, part, LoanEnd.REPLACED, now)
+        claims.append(Claim(loan.taker, loan.task, part))
+        return part
+
+    def _relieve(self, now: int) -> None:
+        """Let others take over what the unowned part has lent beyond what it has, as far as they can."""
+        self._overdrawn = self._unowned.room < 0
+        while self._overdrawn:
+            loan = next(reversed(self._unowned.lendings))
+            claim = Claim(loan.taker, loan.task, min(-self._unowned.room, loan.milli_gpu))
+            found = self._find(claim, now)
+            if not found:
+                return
+            self._end(loan, found, LoanEnd.REPLACED, now)
+            self._overdrawn = self._unowned.room < 0
+
+    # -- what is lent -------------------------------------------------------------------------------------------------
+
+    def _lend(self, claims: list[Claim], now: int) -> None:
+        """Find lenders for all of it; the pool's unowned part comes last."""
+        for claim in claims:
+            left = claim.amount - self._find(claim, now)
+            if left:
+                self._open(OpenLoan(self._unowned, claim.taker, claim.task, left, now))
+                self._overdrawn = self._unowned.room < 0
+
+    def _find(self, claim: Claim, now: int) -> int:
+        """Lend from tenants and groups, in the lowest circle first. Returns how much was found."""
+        found = 0
+        circle = claim.taker.outer
+        while circle is not None and found < claim.amount:
+            found += self._draw(circle, claim, claim.amount - found, now)
+            circle = circle.outer
+        return found
+
+    def _draw(self, circle: Book, claim: Claim, amount: int, now: int) -> int:
+        """Lend up to `amount` out of a circle: the one with most to lend first, ties by name. Returns how much."""
+        if circle.risen:
+            refresh(circle)
+        offers = circle.offers
+        left = amount
+        while left and offers:
+            offer = offers[0]
+            book = offer[3]
+            room = book.node.guaranteed - book.node.held - book.lent  # book.room, without the call
+            if room <= 0:
                 heapq.heappop(offers)
-            elif idle != -key:
-                heapq.heapreplace(offers, (-idle, name))
+            elif room != -offer[0]:
+                heapq.heapreplace(offers, (-room, offer[1], offer[2], book))
+            elif book.kind != CIRCLE:
+                part = min(left, room)
+                self._open(OpenLoan(book, claim.taker, claim.task, part, now))
+                left -= part
+            elif part := self._draw(book, claim, min(left, room), now):
+                left -= part
             else:
-                part = min(amount, idle)
-                self._open(OpenLoan(name, borrower, task, part, now))
-                amount -= part
-        if amount:
-            self._open(OpenLoan(UNOWNED, borrower, task, amount, now))
+                heapq.heappop(offers)
+        return amount - left
 
-    def _refresh(self) -> None:
-        """Bring the offers up to date: at least one of each tenant's is right, the wrong ones are seen through."""
-        for name, node in self._changed.items():
-            idle = node.lendable - self.lent(name)
-            if idle > 0:
-                heapq.heappush(self._offers, (-idle, name))
-        self._changed.clear()
-        if len(self._offers) > 64 + 4 * len(self._quota.tenants):
-            current = {name: node.lendable - self.lent(name) for name, node in self._quota.tenants.items()}
-            self._offers = [(-idle, name) for name, idle in current.items() if idle > 0]
-            heapq.heapify(self._offers)
+    def _has_risen(self, book: Book) -> None:
+        """It may have more to lend, and with it each group above it."""
+        circle = book.outer
+        while circle is not None:
+            circle.risen[book] = None
+            book, circle = circle, circle.outer
+
+    # -- the books ----------------------------------------------------------------------------------------------------
+
+    def _open_books(self) -> list[Book]:
+        """New books for the tree as it is, with the loans that run. Returns those of lenders that are gone from it."""
+        quota = self._quota
+        loans = sorted(self.open_loans(), key=lambda loan: loan.start_ns)
+        self._pool = Book(Node("", quota.pool), CIRCLE, None)
+        self._unowned = own_part(UNOWNED, quota.unowned, self._pool)
+        self._circles, self._owned = {}, {}
+        for name, node in reversed(quota.groups.items()):
+            if node.firm:
+                self._circles[node] = circle = enter(Book(node, CIRCLE, self._circle_above(node)))
+                self._owned[name] = enter(own_part(name, node.own, circle))
+        self._tenants = {node: enter(Book(node, TENANT, self._circle_above(node))) for node in quota.tenants.values()}
+        gone: dict[Book, Book] = {}
+        self._by_task = {}
+        for loan in loans:
+            source = loan.source
+            if source.kind == TENANT:
+                known = self._tenants.get(source.node)
+            else:
+                known = self._owned.get(loan.lender) if loan.lender else self._unowned
+            if known is None:
+                known = gone.setdefault(source, own_part(loan.lender, 0, self._pool))
+            loan.source, loan.taker = known, self._tenants[loan.taker.node]
+            self._open(loan)
+        return list(gone.values())
+
+    def _circle_above(self, node: Node) -> Book:
+        group = node.parent
+        while group is not None:
+            if group.firm:
+                return self._circles[group]
+            group = group.parent
+        return self._pool
 
     def _open(self, loan: OpenLoan) -> None:
-        self._by_task.setdefault(loan.task.id, []).append(loan)
-        self._by_borrower.setdefault(loan.borrower, {})[loan] = None
-        self._by_lender.setdefault(loan.lender, {})[loan] = None
-        self._borrowed[loan.borrower] = self.borrowed(loan.borrower) + loan.milli_gpu
-        self._lent[loan.lender] = self.lent(loan.lender) + loan.milli_gpu
+        source, taker = loan.source, loan.taker
+        source.lent += loan.milli_gpu
+        source.lendings[loan] = None
+        taker.borrowed += loan.milli_gpu
+        taker.borrowings[loan] = None
+        of_task = self._by_task.get(loan.task.id)
+        if of_task is None:
+            self._by_task[loan.task.id] = [loan]
+        else:
+            of_task.append(loan)
+        if source.outer is not taker.outer:
+            self._cross(loan, loan.milli_gpu)
 
     def _end(self, loan: OpenLoan, part: int, reason: LoanEnd, now: int) -> None:
-        """End `part` of a loan: it becomes a closed entry of its request; the rest of the loan goes on."""
+        """End `part` of a loan: it becomes a closed entry of its task; the rest of the loan goes on."""
         loan.task.ended_loans.append(
             Loan(loan.lender, loan.borrower, loan.task.id, part, loan.start_ns, now, reason),
         )
+        source, taker = loan.source, loan.taker
         loan.milli_gpu -= part
-        self._borrowed[loan.borrower] -= part
-        self._lent[loan.lender] -= part
+        source.lent -= part
+        taker.borrowed -= part
         if not loan.milli_gpu:
-            own = self._by_task[loan.task.id]
-            own.remove(loan)
-            if not own:
+            del source.lendings[loan]
+            del taker.borrowings[loan]
+            of_task = self._by_task[loan.task.id]
+            of_task.remove(loan)
+            if not of_task:
                 del self._by_task[loan.task.id]
-            for books, key in ((self._by_borrower, loan.borrower), (self._by_lender, loan.lender)):
-                del books[key][loan]
-                if not books[key]:
-                    del books[key]
-        lender = self._quota.tenants.get(loan.lender)
-        if lender:
-            self._changed[loan.lender] = lender
+        if source.outer is not taker.outer:
+            self._cross(loan, -part)
+        self._has_risen(source)
+
+    def _cross(self, loan: OpenLoan, change: int) -> None:
+        """Enter a change of a loan with each firm group whose border it crosses: first outwards, then inwards."""
+        giving, taking = loan.source.outer, loan.taker.outer
+        while giving is not taking and giving is not None and taking is not None:
+            if giving.depth >= taking.depth:
+                giving.lent += change
+                loans, giving = giving.lendings, giving.outer
+            else:
+                taking.borrowed += change
+                loans, taking = taking.borrowings, taking.outer
+            if loan.milli_gpu:
+                loans[loan] = None
+            else:
+                del loans[loan]

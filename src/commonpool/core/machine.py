@@ -1,63 +1,58 @@
 """The machine: every decision about who runs, in one place. `handle(event, now)` returns effects, in order.
 
-A request takes two calls: `Arrived` (admit, queue, perhaps dispatch) and `Ended` (meter, release, dispatch the next).
-After every event the pool is dispatched until nobody who waits may run: no slot stays idle while someone is allowed to
-use it, except what is kept for a tenant under its guarantee that waits for more than is free. Nothing that runs is ever
-interrupted.
+A request takes two calls: `Arrived` (admit, queue, perhaps dispatch) and `Ended` (meter, release, dispatch the next); a
+job likewise, `Submitted` and `JobEnded`. After every event the pool is dispatched until nobody who waits may run: no
+slot stays idle while someone is allowed to use it, except what is kept for a tenant under its guarantee that waits for
+more than is free. Nothing that runs is ever interrupted.
 
 Deterministic: no clock, no randomness, no iteration over sets; the same events give the same effects.
 """
 
-from collections.abc import Callable
+from typing import Final, cast
 
 import msgspec
 
-from commonpool.core import admission
+from commonpool.core import admission, records
 from commonpool.core.admission import Refusal
-from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Settle
+from commonpool.core.effects import Effect, Fail, Refuse, Settle
 from commonpool.core.events import (
     Arrived,
     Cancelled,
     Configured,
+    DevicesChanged,
     Ended,
     Event,
+    Granted,
+    JobEnded,
+    Produced,
     ReplicaDraining,
     ReplicaLost,
     ReplicaReady,
-    Ticked,
+    Submitted,
 )
 from commonpool.core.model import (
     NS_PER_S,
+    Job,
     Outcome,
     Policy,
     Reason,
     Replica,
     Request,
-    Tenant,
     TokenSource,
     Usage,
     UsageRecord,
+    Wait,
 )
-from commonpool.core.pricing import charged_price
-from commonpool.core.queueing import INPUT_COST, LEARN_SHIFT, OUTPUT_COST, Entry, Flow
-from commonpool.core.state import Account, Running, Site, State
+from commonpool.core.queueing import INPUT_COST, LEARN_SHIFT, OUTPUT_COST, Entry, Flow, Spot
+from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_DONE, STATUS_FAILED, STATUS_OF
+from commonpool.core.sites import Running, Serving, Site
+from commonpool.core.sizing import shares
+from commonpool.core.state import State
 
-ATTEMPTS_MAX = 2
-Choose = Callable[[int, Callable[[Entry], Running | None]], tuple[Entry, Running] | None]
-
-STATUS_CLIENT_GONE = 499
-STATUS_OF: dict[Reason, int] = {
-    Reason.NEVER_FITS: 400,
-    Reason.UNKNOWN_TIER: 400,
-    Reason.UNKNOWN_TENANT: 403,
-    Reason.UNKNOWN_MODEL: 404,
-    Reason.QUEUE_FULL: 429,
-    Reason.PROMISE: 429,
-    Reason.REQUESTS_PER_MINUTE: 429,
-    Reason.TOKENS_PER_MINUTE: 429,
-    Reason.NO_REPLICA: 503,
-    Reason.NO_JOURNAL: 503,
-}
+ATTEMPTS_MAX: Final = 2
+_COMPLETED: Final = Outcome.COMPLETED
+_FAILED: Final = Outcome.FAILED
+_CANCELLED: Final = Outcome.CANCELLED
 
 
 class Machine:
@@ -69,415 +64,403 @@ class Machine:
         self._entries: dict[str, Entry] = {}
         self._seq = 0
 
-    def handle(self, event: Event, now: int) -> list[Effect]:
+    def handle(self, event: Event, now: int) -> list[Effect]:  # noqa: C901, PLR0912 - one branch an event
         """Take in one event; return what must be done about it. `now` never goes backwards."""
         effects: list[Effect] = []
-        match event:
-            case Arrived():
-                self._arrived(event.request, now, effects)
-            case Ended():
-                self._ended(event, now, effects)
-            case Cancelled(request_id):
-                self._cancelled(request_id, now, effects)
-            case ReplicaReady(replica):
-                self._replica_ready(replica, now, effects)
-            case ReplicaDraining(replica_id):
-                self._replica_draining(replica_id)
-            case ReplicaLost(replica_id):
-                self._replica_lost(replica_id)
-            case Configured(policy):
-                self._reconfigured(policy, now, effects)
-            case Ticked():
-                self._expire(now, effects)
+        if isinstance(event, Arrived):
+            self._arrived(event.request, now, effects)
+        elif isinstance(event, Ended):
+            self._ended(event, now, effects)
+        elif isinstance(event, Produced):
+            self._produced(event)
+        elif isinstance(event, Cancelled):
+            self._cancelled(event.request_id, now, effects)
+        elif isinstance(event, Submitted):
+            self._submitted(event.job, now, effects)
+        elif isinstance(event, JobEnded):
+            self._job_ended(event, now, effects)
+        elif isinstance(event, ReplicaReady):
+            self._replica_ready(event.replica, now, effects)
+        elif isinstance(event, ReplicaDraining):
+            self._replica_draining(event.replica_id)
+        elif isinstance(event, ReplicaLost):
+            self._replica_lost(event.replica_id, now, effects)
+        elif isinstance(event, Configured):
+            self._reconfigured(event.policy, now, effects)
+        elif isinstance(event, DevicesChanged):
+            self._devices_changed(event, now, effects)
+        elif isinstance(event, Granted):
+            self._granted(event, now, effects)
+        else:
+            self._ticked(now, effects)
         return effects
 
-    # -- a request arrives ---------------------------------------------------------------------------------------------
+    def waits_of(self, request_id: str, now: int) -> tuple[Wait, ...] | None:
+        """What a request or job that waits has waited for until now, in order; None when nothing of that id waits."""
+        entry = self._entries.get(request_id)
+        return entry.flow.waits(entry.arrived, now) if entry is not None and entry.waiting else None
+
+    # -- something arrives ---------------------------------------------------------------------------------------------
 
     def _arrived(self, request: Request, now: int, effects: list[Effect]) -> None:
         self._seq += 1
         entry = Entry(request, self._seq, now)
-        refusal = self._admit(entry, now)
-        if refusal:
+        refusal = admission.admit(self.state, entry, request, now)
+        if refusal is not None:
             self._refuse(entry, refusal, now, effects)
             return
         self._entries[request.id] = entry
-        site = self.state.sites[request.model]
-        surplus = entry.flow.node.use >= entry.flow.node.guaranteed
-        claimed = surplus and site.quota.claimed
-        if not site.line.waiting and not claimed and (running := self._fit(site, entry, now)):
-            # Nobody waits and it fits: the queue would only hand it back.
-            if surplus:
-                site.line.straight_through(entry.flow)
-            self._start(site, running, entry, surplus, now, effects)
+        flow = entry.flow
+        site = cast("Serving", flow.room)
+        if not site.line.waiting and site.free_slots > 0:
+            # Nobody waits: when it fits, the queue would only hand it back.
+            surplus = not flow.node.entitled
+            if not (surplus and site.quota.claimed):
+                spot = site.fit(entry, now)
+                if spot is not None:
+                    if surplus:
+                        site.line.straight_through(flow)
+                    self._observe(flow, entry.ask, now)
+                    self._start(site, spot, entry, surplus, now, effects)
+                    return
+        self._wait(entry, now, effects)
+
+    def _submitted(self, job: Job, now: int, effects: list[Effect]) -> None:
+        self._seq += 1
+        entry = Entry(job, self._seq, now)
+        refusal = admission.admit_job(self.state, entry, job, now)
+        if refusal is not None:
+            self._refuse(entry, refusal, now, effects)
             return
+        self._entries[job.id] = entry
+        self._wait(entry, now, effects)
+
+    def _wait(self, entry: Entry, now: int, effects: list[Effect]) -> None:
+        """It waits, perhaps for no time at all."""
+        flow = entry.flow
+        site = cast("Site", flow.room)
         self._enqueue(entry)
-        self._dispatch(site.quota.pool, now, effects)
+        self._observe(flow, 0, now)
+        if flow.length == 1:
+            site.explain(flow, now)
+        if site.spare() or site.quota.claimed:
+            self._dispatch(site.quota.pool, now, effects)
 
-    def _admit(self, entry: Entry, now: int) -> Refusal | None:
-        """Check everything, then take everything: a refused request has consumed nothing."""
-        request = entry.request
-        tenant = self.state.policy.tenants.get(request.tenant)
-        site = self.state.sites.get(request.model)
-        refusal = self._known(request, tenant, site)
-        if refusal or tenant is None or site is None:
-            return refusal
-
-        # 1. What it would take, and whether that can ever be had.
-        account = self.state.accounts[tenant.name]
-        flow = self.state.flow(tenant, site)
-        entry.flow, entry.node = flow, flow.node
-        entry.kv = admission.kv_tokens(request, site.deployment)
-        entry.ask = admission.ask(request, site.deployment, entry.kv)
-        refusal = admission.never_fits(request, site.deployment, entry.kv, entry.ask, flow.node.most)
-        if refusal:
-            return refusal
-
-        # 2. Limits, all of them before any is taken.
-        expected = admission.output_tokens(request, site.deployment, flow.output_tokens)
-        tokens = request.tokens_in + request.sequences * expected
-        refusal = self._within_limits(tenant, account, request, tokens, now)
-        if refusal:
-            return refusal
-
-        # 3. The promise.
-        rate = max(flow.node.guaranteed, entry.ask)
-        work_ahead = sum(f.work * self.state.sites[f.model].pace.expected for f in account.flows.values())
-        refusal = admission.promise(tenant, work_ahead, rate)
-        if refusal:
-            return refusal
-
-        # 4. Take.
-        if account.requests:
-            account.requests.take(1, now)
-        if account.tokens:
-            entry.tokens_reserved = min(tokens, account.tokens.per_minute)
-            account.tokens.take(entry.tokens_reserved, now)
-        entry.work = entry.ask * (INPUT_COST * request.tokens_in + OUTPUT_COST * request.sequences * expected)
-        entry.ahead = flow.work // rate
-        entry.priority = tenant.priority[request.tier]
-        entry.deadline = now + tenant.max_wait_ns
-        return None
-
-    def _known(self, request: Request, tenant: Tenant | None, site: Site | None) -> Refusal | None:
-        if tenant is None:
-            return Refusal(Reason.UNKNOWN_TENANT, f"Tenant {request.tenant} does not exist any more.")
-        if site is None or request.model not in self.state.accounts[tenant.name].models:
-            names = ", ".join(self.state.policy.models_of(tenant)) or "none"
-            return Refusal(
-                Reason.UNKNOWN_MODEL, f"Model {request.model} does not exist; {tenant.name} may use: {names}."
-            )
-        if request.tier not in tenant.priority:
-            names = ", ".join(tenant.priority)
-            return Refusal(Reason.UNKNOWN_TIER, f"Tier {request.tier} is unknown to {tenant.name}; it has: {names}.")
-        return None
-
-    def _within_limits(
-        self, tenant: Tenant, account: Account, request: Request, tokens: int, now: int
-    ) -> Refusal | None:
-        limits = tenant.limits
-        if account.waiting >= limits.queue_length:
-            return Refusal(
-                Reason.QUEUE_FULL,
-                f"Tenant {tenant.name} has {account.waiting} requests waiting; its queue_length is "
-                f"{limits.queue_length}. Try again when some are done.",
-                admission.RETRY_AFTER_MIN_NS,
-            )
-        if account.requests and (wait_ns := account.requests.wait_ns(1, now)):
-            return Refusal(
-                Reason.REQUESTS_PER_MINUTE,
-                f"Tenant {tenant.name} has used its {limits.requests_per_minute} requests a minute.",
-                wait_ns,
-            )
-        if account.tokens:
-            most = account.tokens.per_minute
-            if request.tokens_in > most:
-                return Refusal(
-                    Reason.NEVER_FITS,
-                    f"The prompt has about {request.tokens_in} tokens; tenant {tenant.name} may use {most} a minute. "
-                    "Shorten it.",
-                )
-            if wait_ns := account.tokens.wait_ns(min(tokens, most), now):
-                return Refusal(
-                    Reason.TOKENS_PER_MINUTE, f"Tenant {tenant.name} has used its {most} tokens a minute.", wait_ns
-                )
-        return None
+    def _observe(self, flow: Flow, more: int, now: int) -> None:
+        """What its tenant wants now: what runs, what waits, and `more`."""
+        flow.account.forecast.observe(flow.node.use + flow.account.asked + more, now)
 
     def _enqueue(self, entry: Entry) -> None:
         flow = entry.flow
-        account = self.state.accounts[flow.tenant]
-        account.waiting += 1
         flow.push(entry)
         flow.parked = False
-        line = self.state.sites[flow.model].line
+        line = flow.room.line
         line.waiting += 1
         line.place(flow)
 
     def _unqueue(self, entry: Entry) -> None:
         flow = entry.flow
-        account = self.state.accounts[flow.tenant]
-        account.waiting -= 1
         flow.remove(entry)
-        self.state.sites[flow.model].line.waiting -= 1
+        flow.room.line.waiting -= 1
 
     # -- dispatch ------------------------------------------------------------------------------------------------------
 
     def _dispatch(self, pool: str, now: int, effects: list[Effect]) -> None:
         """Give out what is free in a pool, until nobody who waits may run.
 
-        1. Tenants under their guarantee, at every deployment. 2. The surplus, unless one of the first waits for room in
-        the pool: then what frees next is earmarked for it, and nothing more is lent.
+        1. Tenants under their guarantee, at every site. 2. The surplus, unless one of the first waits for room in the
+        pool: then what frees next is earmarked for it, and nothing more is lent. Requests come before jobs, which are
+        long, except for an overdue job.
         """
-        sites = [site for site in self.state.sites.values() if site.line.waiting and site.quota.pool == pool]
-        if not sites:
-            self.state.quotas[pool].claimed = False
-            return
-        quota = sites[0].quota
-        quota.claimed = False
+        quota = self.state.quotas[pool]
+        devices = self.state.devices[pool]
+        sites = self.state.sites_of[pool]
+        quota.claimed = ""
         for site in sites:
-            self._serve(site, site.line.next_within, now, effects, surplus=False)
+            site.held = False
+            if site.line.waiting:
+                self._serve(site, now, effects, surplus=False)
+        if devices.line.waiting and devices.line.late(now):
+            self._serve(devices, now, effects, surplus=True)
         for site in sites:
-            if not quota.claimed:
-                self._serve(site, site.line.next_beyond, now, effects, surplus=True)
+            if site.line.waiting and not quota.claimed:
+                self._serve(site, now, effects, surplus=True)
 
-    def _serve(self, site: Site, choose: Choose, now: int, effects: list[Effect], *, surplus: bool) -> None:
-        """Dispatch those that `choose` finds at one deployment, one at a time."""
-        site.held = site.held and surplus
-
-        def fit(entry: Entry) -> Running | None:
-            return self._fit(site, entry, now)
-
-        while site.line.waiting and site.free_slots > 0 and not site.held:
-            found = choose(now, fit)
+    def _serve(self, site: Site, now: int, effects: list[Effect], *, surplus: bool) -> None:
+        """Dispatch those whose turn it is at one site, one at a time."""
+        line = site.line
+        while line.waiting and site.spare() and not site.held:
+            found = line.next_beyond(now, site) if surplus else line.next_within(now, site)
             if found is None:
                 return
-            entry, running = found
+            entry, spot = found
             self._unqueue(entry)
-            self._start(site, running, entry, surplus, now, effects)
+            self._start(site, spot, entry, surplus, now, effects)
 
-    def _fit(self, site: Site, entry: Entry, now: int) -> Running | None:
-        """Where a request can run at once. Without room on its tenant's own path its flow is parked there."""
+    def _start(self, site: Site, spot: Spot, entry: Entry, surplus: bool, now: int, effects: list[Effect]) -> None:
         flow = entry.flow
-        if site.free_slots <= 0 or site.held:
-            return None
-        blocker = site.quota.blocker(flow.node, entry.ask)
-        if blocker:
-            if len(flow):
-                blocker.waiters[flow] = None
-                site.line.park(flow)
-            return None
-        within = flow.node.use < flow.node.guaranteed
-        if site.quota.free_for(flow.node) < entry.ask:
-            site.quota.claimed = site.quota.claimed or within
-            return None
-        place = site.roomiest(entry)
-        if place is None and within and entry.deadline <= now:
-            site.held = True  # it needs several slots of one replica at once, and has waited long enough for them
-        return place
-
-    def _start(
-        self, site: Site, running: Running, entry: Entry, surplus: bool, now: int, effects: list[Effect]
-    ) -> None:
-        request, flow = entry.request, entry.flow
-        entry.node = flow.node
-        entry.version = site.deployment.version
+        node = flow.node
+        entry.node = node
         entry.attempt += 1
         entry.dispatched = now
-        entry.replica_id = running.replica.id
-        site.occupy(running, entry)
-        site.quota.take(flow.node, entry.ask)
-        self.state.loans[site.quota.pool].took(flow.node, entry, entry.ask, now)
+        if now > entry.arrived:
+            entry.waits = flow.waits(entry.arrived, now)
+        site.occupy(spot, entry)
+        site.quota.take(node, entry.ask)
+        for quota, its, amount in entry.also:
+            quota.take(its, amount)
+        site.loans.took(node, entry, entry.ask, now)
         entry.surplus = surplus
         if surplus:
-            expected = admission.output_tokens(request, site.deployment, flow.output_tokens)
-            entry.charged = flow.charge(request.tokens_in, request.sequences * expected)
-        self._replace(flow.tenant)
+            entry.charged = site.service(entry)
+            flow.charge(entry.charged)
+        self._replace(flow)
         if surplus:
             site.line.served(flow)
-        effects.append(Dispatch(entry.id, entry.attempt, entry.replica_id, now - entry.arrived))
+        if flow.length and not flow.parked:
+            site.explain(flow, now)
+        if isinstance(entry.task, Job):
+            flow.account.by_jobs += entry.ask
+        effects.append(site.begun(entry))
 
-    def _replace(self, tenant: str) -> None:
+    def _replace(self, changed: Flow) -> None:
         """A tenant's use changed, and with it the place of each of its flows."""
-        for flow in self.state.accounts[tenant].flows.values():
-            line = self.state.sites[flow.model].line
-            if line.waiting or flow.contesting:
-                line.place(flow)
+        for flow in changed.account.flows.values():
+            if flow.length or flow.stamp:
+                flow.room.line.place(flow)
 
-    # -- a request ends ------------------------------------------------------------------------------------------------
+    def _unpark(self, freed: list[object], now: int) -> None:
+        for flow in freed:
+            if isinstance(flow, Flow) and flow.parked:
+                flow.parked = False
+                flow.room.line.place(flow)
+                if flow.length:
+                    cast("Site", flow.room).explain(flow, now)
+
+    # -- something ends ------------------------------------------------------------------------------------------------
 
     def _ended(self, event: Ended, now: int, effects: list[Effect]) -> None:
         entry = self._entries.get(event.request_id)
         if entry is None or entry.waiting or entry.attempt != event.attempt:
             return
-        site = self.state.sites[entry.request.model]
-        usage = self._measured(site, entry, event, now)
-        if event.outcome is Outcome.COMPLETED:
-            self._learn(site, entry, usage, now)
-
-        # 1. Give back what it held; its loans end.
-        site.vacate(entry)
+        request = entry.task
+        if not isinstance(request, Request):
+            return
+        site = cast("Serving", entry.flow.room)
+        usage = self._measured(site, entry, request, event, now)
+        service = INPUT_COST * usage.tokens_in + OUTPUT_COST * usage.tokens_out
+        if service and event.outcome is _COMPLETED:
+            self._learn(site, entry, request, usage, service, now)
         if event.retry:
             site.doubt(entry.replica_id)
-        pool = entry.node.pool
-        freed = self.state.quotas[pool].give(entry.node, entry.ask)
-        self.state.loans[pool].gave(entry.node, entry, now)
-
-        # 2. Correct what was charged in advance, then put the tenant's flows where they belong now.
-        if entry.surplus:
-            entry.flow.recharge(entry.charged, usage.tokens_in, usage.tokens_out)
-        again = self._again(entry) if event.retry else None
-        self._settle_limits(entry, usage.tokens_in + usage.tokens_out, now)
-        self._replace(entry.flow.tenant)
-
-        # 3. The record.
-        effects.append(Settle(self._record(entry, site, event, usage, now)))
-
-        # 4. Another attempt, or the end.
-        if again:
-            self._entries[event.request_id] = again
-            self._enqueue(again)
-        else:
-            del self._entries[event.request_id]
-            if event.retry:
-                effects.append(Fail(event.request_id))
-
-        # 5. Who waited for this. A model that has moved frees slots in one pool and quota in another.
-        for flow in freed:
-            self._unpark(flow)
-        self._dispatch(pool, now, effects)
-        if site.quota.pool != pool:
+        freed = self._release(site, entry, service, now)
+        if entry.flow.account.bytes is not None:
+            entry.flow.account.bytes.take(event.bytes_out, now)
+        record = records.of_request(
+            entry,
+            request,
+            entry.node.pool,
+            entry.version,
+            self.state.policy.prices,
+            now,
+            ran=True,
+            outcome=event.outcome,
+            status=event.status,
+            usage=usage,
+            first_token_at=event.first_token_at,
+        )
+        again = event.retry and entry.attempt < ATTEMPTS_MAX and self._judge(entry) is None
+        if not again:
+            self._settle_tokens(entry, usage.tokens_in + usage.tokens_out, now)
+        self._over(entry, record, event.retry, again, effects)
+        self._unpark(freed, now)
+        self._dispatch(entry.node.pool, now, effects)
+        if site.quota.pool != entry.node.pool:  # the model has moved: slots are free in one pool, quota in another
             self._dispatch(site.quota.pool, now, effects)
 
-    def _again(self, entry: Entry) -> Entry | None:
-        """The next attempt, if one is left and the policy, which may have changed, still has room for it."""
-        again = entry.again()
-        if entry.attempt >= ATTEMPTS_MAX or self._judge(again):
-            return None
-        again.tokens_reserved, entry.tokens_reserved = entry.tokens_reserved, 0
-        return again
+    def _job_ended(self, event: JobEnded, now: int, effects: list[Effect]) -> None:
+        entry = self._entries.get(event.job_id)
+        if entry is None or entry.waiting or entry.attempt != event.attempt:
+            return
+        job = entry.task
+        if not isinstance(job, Job):
+            return
+        held_ns = now - entry.dispatched
+        entry.flow.account.by_jobs -= entry.ask
+        if event.outcome is _COMPLETED:
+            _learn_output(entry.flow, job.app, held_ns)
+        site = cast("Site", entry.flow.room)
+        freed = self._release(site, entry, entry.ask * held_ns // NS_PER_S, now)
+        status = STATUS_DONE if event.outcome is _COMPLETED else STATUS_FAILED
+        record = records.of_job(
+            entry, job, self.state.policy.prices, now, ran=True, outcome=event.outcome, status=status
+        )
+        self._over(entry, record, event.retry, event.retry and self._judge(entry) is None, effects)
+        self._unpark(freed, now)
+        self._dispatch(entry.node.pool, now, effects)
 
-    def _settle_limits(self, entry: Entry, tokens_used: int, now: int) -> None:
+    def _release(self, site: Site, entry: Entry, service: int, now: int) -> list[object]:
+        """Give back what it held: its place, its quota, its loans; correct what was charged in advance.
+
+        Returns the flows that waited for room on its tenant's path.
+        """
+        flow = entry.flow
+        site.vacate(entry)
+        pool = entry.node.pool
+        freed = self.state.quotas[pool].give(entry.node, entry.ask)
+        for quota, its, amount in entry.also:
+            freed += quota.give(its, amount)
+        self.state.loans[pool].gave(entry.node, entry, now)
+        if entry.surplus:
+            flow.charge(service - entry.charged)
+        self._observe(flow, 0, now)
+        self._replace(flow)
+        return freed
+
+    def _over(self, entry: Entry, record: UsageRecord, wanted: bool, again: bool, effects: list[Effect]) -> None:
+        """The record of an attempt, then another attempt or the end."""
+        effects.append(Settle(record))
+        if again:
+            entry.again()
+            self._enqueue(entry)
+            return
+        del self._entries[entry.id]
+        if wanted:
+            effects.append(Fail(entry.id))
+
+    def _produced(self, event: Produced) -> None:
+        """It has produced more than was expected: its flow's counter says so before its end."""
+        entry = self._entries.get(event.request_id)
+        if entry is None or entry.waiting or not entry.surplus or not isinstance(entry.task, Request):
+            return
+        more = INPUT_COST * entry.task.tokens_in + OUTPUT_COST * event.tokens_out - entry.charged
+        if more > 0:
+            entry.charged += more
+            entry.flow.charge(more)
+            self._replace(entry.flow)
+
+    def _settle_tokens(self, entry: Entry, tokens_used: int, now: int) -> None:
         """What was reserved of the tokens a minute becomes what was used."""
-        account = self.state.accounts[entry.flow.tenant]
-        if account.tokens and entry.tokens_reserved:
-            account.tokens.take(tokens_used - entry.tokens_reserved, now)
+        tokens = entry.flow.account.tokens
+        if tokens is not None and entry.tokens_reserved:
+            tokens.take(tokens_used - entry.tokens_reserved, now)
         entry.tokens_reserved = 0
 
-    def _unpark(self, flow: object) -> None:
-        if isinstance(flow, Flow) and flow.parked:
-            flow.parked = False
-            self.state.sites[flow.model].line.place(flow)
-
-    def _measured(self, site: Site, entry: Entry, event: Ended, now: int) -> Usage:
+    def _measured(self, site: Serving, entry: Entry, request: Request, event: Ended, now: int) -> Usage:
         """The tokens to record. Work that failed has none; work cut before its engine told is estimated by its time."""
-        if event.outcome is Outcome.FAILED:
-            return Usage(source=event.usage.source)
         usage = event.usage
-        if event.outcome is Outcome.CANCELLED and usage.source is TokenSource.ESTIMATED and site.pace.expected:
+        if event.outcome is _FAILED:
+            return Usage(source=usage.source)
+        if event.outcome is _CANCELLED and usage.source is TokenSource.ESTIMATED and site.pace.expected:
             served = (now - entry.dispatched) // site.pace.expected - INPUT_COST * usage.tokens_in
-            most = entry.request.sequences * site.deployment.context_tokens
+            most = request.sequences * site.shape.context_tokens
             return msgspec.structs.replace(usage, tokens_out=min(most, max(0, served // OUTPUT_COST)))
         return usage
 
-    def _learn(self, site: Site, entry: Entry, usage: Usage, now: int) -> None:
-        """What a request of this flow produces, and how long this deployment takes over a token of service."""
-        service = INPUT_COST * usage.tokens_in + OUTPUT_COST * usage.tokens_out
-        if not service:
-            return
-        site.pace.learn((now - entry.dispatched) // service)
-        produced = max(1, usage.tokens_out // entry.request.sequences)
-        entry.flow.output_tokens = _towards(entry.flow.output_tokens, produced)
+    def _learn(self, site: Serving, entry: Entry, request: Request, usage: Usage, service: int, now: int) -> None:
+        """What a request of this app produces, and how long this deployment takes over a token of service."""
+        ran_ns = now - entry.dispatched
+        site.pace.learn(ran_ns // service)
+        site.runs.learn(ran_ns)
+        _learn_output(entry.flow, request.app, max(1, usage.tokens_out // request.sequences))
 
-    # -- a request does not run ----------------------------------------------------------------------------------------
+    # -- something does not run ----------------------------------------------------------------------------------------
 
     def _cancelled(self, request_id: str, now: int, effects: list[Effect]) -> None:
         entry = self._entries.get(request_id)
         if entry is None or not entry.waiting:
             return
+        entry.waits = entry.flow.waits(entry.arrived, now)
         self._drop(entry, now)
-        site = self.state.sites[entry.request.model]
-        gone = Ended(request_id, entry.attempt + 1, Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE)
-        effects.append(Settle(self._record(entry, site, gone, gone.usage, now)))
-        self._dispatch(site.quota.pool, now, effects)
+        effects.append(Settle(self._unserved(entry, Outcome.CANCELLED, STATUS_CLIENT_GONE, "", now)))
+        self._dispatch(cast("Site", entry.flow.room).quota.pool, now, effects)
 
     def _refuse(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
-        request = entry.request
-        effects.append(Refuse(request.id, refusal.reason, refusal.message, refusal.retry_after_ns))
-        site = self.state.sites.get(request.model)
-        if site and request.tenant in self.state.accounts:
-            end = Ended(request.id, entry.attempt + 1, Outcome.REFUSED, Usage(), STATUS_OF[refusal.reason])
-            effects.append(Settle(self._record(entry, site, end, end.usage, now, refusal.reason)))
+        effects.append(Refuse(entry.id, refusal.reason, refusal.message, refusal.retry_after_ns))
+        task = entry.task
+        there = task.model in self.state.sites if isinstance(task, Request) else task.pool in self.state.quotas
+        if there and task.tenant in self.state.accounts:
+            status = STATUS_OF[refusal.reason]
+            effects.append(Settle(self._unserved(entry, Outcome.REFUSED, status, refusal.reason, now)))
+
+    def _unserved(self, entry: Entry, outcome: Outcome, status: int, reason: str, now: int) -> UsageRecord:
+        """The record of what was not dispatched."""
+        task = entry.task
+        prices = self.state.policy.prices
+        if isinstance(task, Job):
+            return records.of_job(entry, task, prices, now, ran=False, outcome=outcome, status=status, reason=reason)
+        site = self.state.sites[task.model]
+        return records.of_request(
+            entry,
+            task,
+            site.quota.pool,
+            site.version,
+            prices,
+            now,
+            ran=False,
+            outcome=outcome,
+            status=status,
+            reason=reason,
+        )
 
     def _drop(self, entry: Entry, now: int) -> None:
         """It waits no more and will not run; who is behind it is looked at anew."""
         self._unqueue(entry)
-        self._settle_limits(entry, 0, now)
+        self._settle_tokens(entry, 0, now)
         entry.flow.parked = False
-        self.state.sites[entry.flow.model].line.place(entry.flow)
+        entry.flow.room.line.place(entry.flow)
+        self._observe(entry.flow, 0, now)
         del self._entries[entry.id]
 
     def _withdraw(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
         """Refuse what had been taken: like any refused request it has consumed nothing."""
+        entry.waits = entry.flow.waits(entry.arrived, now)
         self._drop(entry, now)
-        account = self.state.accounts[entry.flow.tenant]
-        if account.requests:
-            account.requests.take(-1, now)
+        account = entry.flow.account
+        if isinstance(entry.task, Request):
+            if account.requests is not None:
+                account.requests.take(-1, now)
+            if account.bytes is not None:
+                account.bytes.take(-entry.task.bytes_in, now)
         self._refuse(entry, refusal, now, effects)
 
-    def _expire(self, now: int, effects: list[Effect]) -> None:
-        """Refuse what has waited past all reason: past max_wait without a replica, or twice max_wait with one."""
-        for site in self.state.sites.values():
-            site.trust()
-            ready = any(not running.draining for running in site.replicas.values())
+    # -- time passes ---------------------------------------------------------------------------------------------------
+
+    def _ticked(self, now: int, effects: list[Effect]) -> None:
+        for tenant, (_, until) in list(self.state.grants.items()):
+            if until <= now:
+                self._grant(tenant, 0)
+                del self.state.grants[tenant]
+        for serving in self.state.sites.values():
+            serving.trust()
+            self._expire(serving, now, effects)
+        for site in self.state.all_sites():
             for flow in site.line.flows.values():
-                self._unpark(flow)  # with time another request may have come to its head, one that fits
-                while len(flow):
-                    entry = flow.earliest()
-                    patience = 0 if not ready else entry.deadline - entry.arrived
-                    if entry.deadline + patience > now:
-                        break
-                    self._withdraw(entry, _expired(entry, now, ready=ready), now, effects)
+                if not flow.length:
+                    continue
+                if flow.parked:  # with time another may have come to its head, one that fits
+                    flow.parked = False
+                    site.line.place(flow)
+                else:
+                    site.explain(flow, now)
         for pool in self.state.quotas:
             self._dispatch(pool, now, effects)
 
-    def _record(self, entry: Entry, site: Site, event: Ended, usage: Usage, now: int, reason: str = "") -> UsageRecord:
-        request = entry.request
-        ran = event.attempt == entry.attempt  # else it ended before this attempt was dispatched
-        run_ns = now - entry.dispatched if ran else 0
-        pool = entry.node.pool if ran else site.quota.pool
-        price = self.state.policy.prices.get(pool)
-        # By position, in the order of the fields: by name it takes ten times as long, for every request.
-        return UsageRecord(
-            request.id,
-            event.attempt,
-            request.tenant,
-            request.app,
-            request.cost_center,
-            request.model,
-            entry.version if ran else site.deployment.version,
-            request.tier,
-            request.endpoint,
-            request.stream,
-            pool,
-            entry.replica_id if ran else "",
-            event.outcome,
-            event.status,
-            reason,
-            entry.arrived,
-            (entry.dispatched if ran else now) - entry.arrived,
-            event.first_token_at - entry.arrived if event.first_token_at else 0,
-            now - entry.arrived,
-            run_ns,
-            usage.tokens_in,
-            usage.tokens_cached,
-            usage.tokens_out,
-            usage.source,
-            entry.ask if ran else 0,
-            entry.ask * run_ns if ran else 0,
-            charged_price(event.outcome, price.micro_per_gpu_hour) if price else 0,
-            tuple(entry.ended_loans),
-        )
+    def _expire(self, site: Serving, now: int, effects: list[Effect]) -> None:
+        """Refuse what has waited past all reason: past max_wait without a replica, or twice max_wait with one.
 
-    # -- replicas ------------------------------------------------------------------------------------------------------
+        Jobs are not refused: they wait for as long as it takes.
+        """
+        ready = site.ready
+        for flow in site.line.flows.values():
+            while flow.length:
+                entry = flow.earliest()
+                patience = entry.deadline - entry.arrived if ready else 0
+                if entry.deadline + patience > now:
+                    break
+                self._withdraw(entry, _expired(entry, site.name, now, ready=ready), now, effects)
+
+    # -- replicas and devices ------------------------------------------------------------------------------------------
 
     def _replica_ready(self, replica: Replica, now: int, effects: list[Effect]) -> None:
         site = self.state.sites.get(replica.model)
@@ -485,6 +468,7 @@ class Machine:
             return
         site.replicas[replica.id] = Running(replica)
         site.count_free_slots()
+        self.state.count_devices()
         self._dispatch(site.quota.pool, now, effects)
 
     def _replica_draining(self, replica_id: str) -> None:
@@ -493,56 +477,97 @@ class Machine:
                 running.draining = True
                 site.count_free_slots()
 
-    def _replica_lost(self, replica_id: str) -> None:
+    def _replica_lost(self, replica_id: str, now: int, effects: list[Effect]) -> None:
         for site in self.state.sites.values():
             if running := site.replicas.get(replica_id):
                 running.draining = running.lost = True
                 site.forget_if_idle(running)
                 site.count_free_slots()
+                self.state.count_devices()
+                if site.quota.pool in self.state.quotas:
+                    self._dispatch(site.quota.pool, now, effects)
+
+    def _devices_changed(self, event: DevicesChanged, now: int, effects: list[Effect]) -> None:
+        quota = self.state.quotas.get(event.pool)
+        if quota is None:
+            return
+        quota.resize(event.milli_gpu)
+        self.state.loans[event.pool].reconfigured(now)
+        self._all_anew(now, effects)
 
     # -- a new policy --------------------------------------------------------------------------------------------------
 
     def _reconfigured(self, policy: Policy, now: int, effects: list[Effect]) -> None:
         self.state.configure(policy, now)
-        for site in self.state.sites.values():
+        for tenant in list(self.state.grants):
+            if tenant not in policy.tenants:
+                del self.state.grants[tenant]
+        for site in self.state.all_sites():
             for flow in site.line.flows.values():
+                if tenant_ := policy.tenants.get(flow.tenant):
+                    flow.repromise(tenant_.max_wait_ns)
                 for entry in tuple(flow.waiting()):
+                    asked = entry.ask
                     refusal = self._judge(entry)
-                    if refusal:
+                    flow.resize(entry, asked)
+                    if refusal is not None:
                         self._withdraw(entry, refusal, now, effects)
+        self._all_anew(now, effects)
+        self.state.prune()
+
+    def _granted(self, event: Granted, now: int, effects: list[Effect]) -> None:
+        if event.tenant not in self.state.policy.tenants:
+            return
+        if event.until > now and event.elastic_cap > 0:
+            self.state.grants[event.tenant] = (event.elastic_cap, event.until)
+            self._grant(event.tenant, event.elastic_cap)
+        else:
+            self.state.grants.pop(event.tenant, None)
+            self._grant(event.tenant, 0)
+        self._all_anew(now, effects)
+
+    def _grant(self, tenant: str, elastic_cap: int) -> None:
+        self.state.quotas[self.state.policy.tenants[tenant].pool].grant(tenant, elastic_cap)
+
+    def _all_anew(self, now: int, effects: list[Effect]) -> None:
+        """Quota changed under what waits: everybody is looked at again."""
+        for site in self.state.all_sites():
+            for flow in site.line.flows.values():
                 flow.parked = False
                 site.line.place(flow)
-        self.state.prune()
         for pool in self.state.quotas:
             self._dispatch(pool, now, effects)
 
     def _judge(self, entry: Entry) -> Refusal | None:
-        """Whether a request that waits may go on waiting under the new policy; its share is worked out anew."""
-        request = entry.request
-        tenant = self.state.policy.tenants.get(request.tenant)
-        site = self.state.sites.get(request.model)
-        refusal = self._known(request, tenant, site)
-        if refusal or tenant is None or site is None:
+        """Whether what waits may go on waiting under the policy of now; what it takes is worked out anew."""
+        task = entry.task
+        if isinstance(task, Job):
+            refusal = admission.known_job(self.state, task)
+            entry.node = entry.flow.node
+            return admission.size_job(self.state, entry, task) if refusal is None else refusal
+        refusal = admission.known(self.state, task)
+        if refusal is not None:
             return refusal
-        entry.kv = admission.kv_tokens(request, site.deployment)
-        entry.ask = admission.ask(request, site.deployment, entry.kv)
-        return admission.never_fits(request, site.deployment, entry.kv, entry.ask, entry.flow.node.most)
+        site = self.state.sites[task.model]
+        entry.kv, entry.ask = shares(task.tokens_in, task.tokens_out_max, task.sequences, site.shape)
+        return admission.never_fits(task, site.shape, entry.kv, entry.ask, entry.flow.node.most)
 
 
-def _towards(value: int, seen: int) -> int:
-    return value + ((seen - value) >> LEARN_SHIFT) if value else max(1, seen)
+def _learn_output(flow: Flow, app: str, seen: int) -> None:
+    value = flow.expected.get(app, 0)
+    flow.expected[app] = value + ((seen - value) >> LEARN_SHIFT) if value else max(1, seen)
 
 
-def _expired(entry: Entry, now: int, *, ready: bool) -> Refusal:
+def _expired(entry: Entry, model: str, now: int, *, ready: bool) -> Refusal:
     waited = (now - entry.arrived) / NS_PER_S
     if not ready:
         return Refusal(
             Reason.NO_REPLICA,
-            f"No replica of {entry.request.model} was ready for {waited:.0f} s. Try again later, or ask the operator.",
+            f"No replica of {model} was ready for {waited:.0f} s. Try again later, or ask the operator.",
             admission.RETRY_AFTER_MIN_NS,
         )
     return Refusal(
         Reason.PROMISE,
-        f"No capacity came free for tenant {entry.request.tenant} in {waited:.0f} s, twice its max_wait.",
+        f"No capacity came free for tenant {entry.flow.tenant} in {waited:.0f} s, twice its max_wait.",
         admission.RETRY_AFTER_MIN_NS,
     )

@@ -1,10 +1,10 @@
-"""Who is next: order inside a tenant's flow, and fairness between the flows that wait for one deployment.
+"""Who is next: order inside a tenant's flow, and fairness between the flows that wait at one site.
 
-Inside a flow (one tenant, one model): a request becomes *urgent* when waiting longer could break its promise, that is
-when the work that was ahead of it when it came, at the tenant's guaranteed rate, would take the rest of its max_wait.
-While a flow holds an urgent request it is served by deadline; otherwise by priority, then arrival. A request past
-max_wait is always urgent. Turning urgent before the deadline, not at it, is what keeps the promise when many requests
-share a deadline (docs/adr/0006-urgent-before-late.md).
+Inside a flow (a tenant's requests for one model, or its jobs): a request becomes *urgent* when waiting longer could
+break its promise, that is when the work that was ahead of it when it came, at the tenant's guaranteed rate, would take
+the rest of its max_wait. While a flow holds an urgent request it is served by deadline; otherwise by priority, then
+arrival. A request past max_wait is always urgent. Turning urgent before the deadline, not at it, is what keeps the
+promise when many requests share a deadline (docs/adr/0006-urgent-before-late.md).
 
 Between flows: those whose tenant is under its guarantee come first, smallest use / guarantee first. The others are in
 the *contest* for the surplus, by virtual token counters (VTC, Sheng et al., OSDI 2024): the smallest counter is next;
@@ -13,13 +13,14 @@ that left it last (the paper's whole-queue-empty rule). An overdue head may pass
 """
 
 import heapq
-from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
 
-from commonpool.core.model import Loan, Request
-from commonpool.core.quota import Node
-
-R = TypeVar("R")
+from commonpool.core.forecast import Forecast
+from commonpool.core.limits import Rate
+from commonpool.core.model import Cause, Job, Loan, Request, Wait
+from commonpool.core.quota import Node, Quota
 
 # Learned figures move by an eighth of the difference with each request.
 LEARN_SHIFT: Final = 3
@@ -29,14 +30,13 @@ INPUT_COST: Final = 1
 OUTPUT_COST: Final = 2
 # One overdue head may pass per this many requests served from the surplus: 20 %.
 PASS_PRICE: Final = 5
-# Use / guarantee in fixed point. With milli_gpu below 2^32, two different ratios differ by more than 2^-64.
-_RATIO_BITS: Final = 64
-# How many flows that cannot be served now a decision looks past before it gives up until something changes.
-_LOOK_PAST_MAX: Final = 64
+# The most changes of cause that a flow remembers: an explanation needs the last few, not a history.
+_CAUSES_MAX: Final = 64
+_FAR: Final = 1 << 61  # later than any time
 
 
 class Pace:
-    """How long a deployment takes over a token of service, learned from what ends. Nanoseconds; 0 until then."""
+    """How long a site takes over a unit of service (a token; a job's nanosecond). Nanoseconds; 0 until learned."""
 
     __slots__ = ("_deviation", "expected")
 
@@ -49,238 +49,466 @@ class Pace:
         """With room for the usual ups and downs: expected plus twice the mean deviation, as TCP sets its time-outs."""
         return self.expected + 2 * self._deviation
 
-    def learn(self, ns_per_token: int) -> None:
+    def learn(self, ns_per_unit: int) -> None:
         if not self.expected:
-            self.expected = max(1, ns_per_token)
+            self.expected = max(1, ns_per_unit)
             self._deviation = self.expected // 4
             return
-        error = ns_per_token - self.expected
+        error = ns_per_unit - self.expected
         self.expected = max(1, self.expected + (error >> LEARN_SHIFT))
         self._deviation += (abs(error) - self._deviation) >> LEARN_SHIFT
 
 
-class Entry:
-    """A request that waits or runs: what the core knows of it from arrival to its last attempt.
+class Spot:
+    """A place where something can run: a replica, or the devices of a pool."""
 
-    `ask` is the milli_gpu it uses while it runs, `kv` its KV tokens, `work` its milli_gpu × expected tokens of service,
-    `ahead` the tokens of service that its flow had to serve first when it came, at the tenant's guaranteed rate.
-    `surplus` says that it was dispatched from the surplus, `charged` what its flow's counter was charged for it.
+    __slots__ = ()
+
+
+class Entry:
+    """A request or job that waits or runs: what the core knows of it from arrival to its last attempt.
+
+    `ask` is the milli_gpu it uses while it runs, `kv` its KV tokens, `work` its milli_gpu × expected service, `ahead`
+    the service that its flow had to give first when it came, at the tenant's guaranteed rate. `also` is what it takes
+    of other resources. `surplus` says that it was dispatched from the surplus, `charged` the service that its flow's
+    counter was charged for it. `waits` says what it waited for, once it has been dispatched.
     """
 
     __slots__ = (
         "ahead",
+        "also",
         "arrived",
         "ask",
         "attempt",
         "charged",
         "deadline",
         "dispatched",
-        "ended_loans",
         "flow",
+        "following",
+        "id",
         "kv",
+        "loans",
         "node",
+        "preceding",
         "priority",
         "replica_id",
-        "request",
         "seq",
+        "sequences",
         "surplus",
+        "task",
         "tokens_reserved",
         "version",
         "waiting",
+        "waits",
         "work",
     )
 
-    def __init__(self, request: Request, seq: int, now: int) -> None:
-        self.request = request
+    def __init__(self, task: Request | Job, seq: int, now: int) -> None:
+        self.id = task.id
+        self.task = task
         self.seq = seq
         self.arrived = now
+        self.sequences = 1
         self.attempt = 0
         self.waiting = False
-        self.ended_loans: list[Loan] = []
+        self.loans: list[Loan] | None = None
         self.surplus = False
         self.charged = 0
         self.dispatched = 0
         self.replica_id = ""
         self.version = ""
         self.ask = 0
+        self.also: tuple[tuple[Quota, Node, int], ...] = ()
         self.kv = 0
         self.work = 0
         self.tokens_reserved = 0
         self.priority = 0
         self.deadline = 0
         self.ahead = 0
+        self.waits: tuple[Wait, ...] = ()
+        self.following: Entry | None = None
+        self.preceding: Entry | None = None
         self.flow: Flow
         self.node: Node
 
     @property
-    def id(self) -> str:
-        return self.request.id
+    def ended_loans(self) -> list[Loan]:
+        """The loans that have ended already; what waits has none, and most that run never have."""
+        if self.loans is None:
+            self.loans = []
+        return self.loans
 
-    def __lt__(self, other: "Entry") -> bool:
-        """Between attempts at one request, whose places in a heap are otherwise equal."""
-        return self.attempt < other.attempt
+    def again(self) -> None:
+        """For another attempt: with its place in the order, and nothing of what it took."""
+        self.loans = None
+        self.surplus = False
+        self.charged = 0
+        self.waits = ()
 
-    def again(self) -> "Entry":
-        """For another attempt: with its place in the order, and nothing of what it takes.
 
-        It is a new entry because the flow's heaps may still hold the places of the old one.
-        """
-        again = Entry(self.request, self.seq, self.arrived)
-        again.flow, again.node = self.flow, self.node
-        again.attempt, again.replica_id = self.attempt, self.replica_id
-        again.priority, again.deadline, again.work = self.priority, self.deadline, self.work
-        return again
+class Queue:
+    """What waits in one priority of a flow, oldest first. A linked list: whatever leaves takes its memory with it.
+
+    `_urgent` has the times at which the queue turns urgent, each with the place of the entry that it comes from: the
+    smallest first, and only those that nobody behind them undercuts (the minimum of a sliding window). When an entry
+    is cancelled its time stays until those before it have left, so a flow may turn urgent too early, never too late.
+    """
+
+    __slots__ = ("_urgent", "first", "last", "priority")
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.first: Entry | None = None
+        self.last: Entry | None = None
+        self._urgent: deque[tuple[int, int]] = deque()
+
+    def insert(self, entry: Entry, pace: int) -> None:
+        """At its place in the order of arrival: the end, except for another attempt at something older."""
+        before = self.last
+        if before is not None and before.seq > entry.seq:
+            before = None
+            after = self.first
+            while after is not None and after.seq < entry.seq:
+                before, after = after, after.following
+        after = self.first if before is None else before.following
+        entry.preceding, entry.following = before, after
+        if before is None:
+            self.first = entry
+        else:
+            before.following = entry
+        if after is None:
+            self.last = entry
+        else:
+            after.preceding = entry
+        self._note(entry, pace)
+
+    def remove(self, entry: Entry) -> None:
+        before, after = entry.preceding, entry.following
+        entry.preceding = entry.following = None
+        if after is None:
+            self.last = before
+        else:
+            after.preceding = before
+        if before is not None:
+            before.following = after
+            return
+        self.first = after
+        urgent = self._urgent
+        if after is None:
+            urgent.clear()
+            return
+        while urgent and urgent[0][1] < after.seq:
+            urgent.popleft()
+
+    def urgent_at(self) -> int:
+        """When the first of them turns urgent, a time that may have passed."""
+        return self._urgent[0][0] if self._urgent else _FAR
+
+    def rank(self, pace: int) -> None:
+        """Work out anew when each turns urgent."""
+        self._urgent.clear()
+        entry = self.first
+        while entry is not None:
+            self._note(entry, pace)
+            entry = entry.following
+
+    def _note(self, entry: Entry, pace: int) -> None:
+        at = entry.deadline - entry.ahead * pace
+        urgent = self._urgent
+        newer: list[tuple[int, int]] = []
+        while urgent and urgent[-1][1] > entry.seq:  # none, except for another attempt
+            newer.append(urgent.pop())
+        if not newer or newer[-1][0] > at:
+            while urgent and urgent[-1][0] >= at:
+                urgent.pop()
+            urgent.append((at, entry.seq))
+        while newer:
+            urgent.append(newer.pop())
+
+
+class Account:
+    """A tenant's flows, by where they lead, and what is counted over all of them.
+
+    `waiting` counts requests and jobs; `asked` is their milli_gpu, `by_jobs` that of the jobs that run. The rest is
+    what admission reads of the tenant for every request.
+    """
+
+    __slots__ = (
+        "asked",
+        "by_jobs",
+        "bytes",
+        "flows",
+        "forecast",
+        "max_wait_ns",
+        "models",
+        "priority",
+        "queue_length",
+        "requests",
+        "tokens",
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        self.flows: dict[Room, Flow] = {}
+        self.waiting = 0
+        self.asked = 0
+        self.by_jobs = 0
+        self.forecast = Forecast()
+        self.models: frozenset[str] = frozenset()
+        self.priority: dict[str, int] = {}
+        self.max_wait_ns = 0
+        self.queue_length = 0
+        self.requests: Rate | None = None
+        self.tokens: Rate | None = None
+        self.bytes: Rate | None = None
 
 
 class Flow:
-    """The queue of one (tenant, model), and that tenant's counter in the contest for that model's surplus."""
+    """The queue of one (tenant, site), and that tenant's counter in the contest for that site's surplus.
+
+    `node` is its tenant's place in the quota tree, `also` those in the trees of the other resources, for jobs.
+    `expected` is the output of a request by app (of a job: how long it takes), learned from those that ended. `asked`
+    is the milli_gpu of all that waits, `work` the same times its expected service.
+    """
 
     __slots__ = (
-        "_by_deadline",
-        "_by_priority",
-        "_by_urgency",
-        "_length",
-        "_pace",
+        "_causes",
+        "_queues",
         "_urgent_by",
+        "account",
+        "also",
+        "asked",
         "contesting",
         "counter",
-        "model",
+        "due",
+        "expected",
+        "key",
+        "length",
         "node",
-        "output_tokens",
         "parked",
+        "room",
         "stamp",
         "tenant",
         "weight",
         "work",
     )
 
-    def __init__(self, tenant: str, model: str, node: Node, weight: int, pace: Pace) -> None:
+    def __init__(self, tenant: str, account: Account, node: Node, weight: int, room: "Room") -> None:
         self.tenant = tenant
-        self.model = model
+        self.account = account
         self.node = node
+        self.also: tuple[Node, ...] = ()
         self.weight = weight
+        self.room = room
+        self.length = 0
         self.counter = 0
         self.contesting = False
         self.parked = False
-        self.stamp = 0  # entries of the line's heaps with another stamp are out of date
-        self.output_tokens = 0  # expected output of a request, 0 when none has ended yet
-        self.work = 0  # of what waits, milli_gpu × tokens of service
-        self._pace = pace
-        self._urgent_by = 0  # the pace by which `_by_urgency` is ordered
-        self._length = 0
-        self._by_priority: list[tuple[int, int, Entry]] = []
-        self._by_deadline: list[tuple[int, int, Entry]] = []
-        self._by_urgency: list[tuple[int, int, Entry]] = []
+        self.stamp = 0  # places in the line's heaps with another stamp are out of date; 0: it has none
+        self.key = 0  # of its place
+        self.due = 0  # of its place among the overdue, 0: it has none
+        self.expected: dict[str, int] = {}
+        self.asked = 0
+        self.work = 0
+        self._urgent_by = 0  # the pace by which the queues know what is urgent
+        self._queues: list[Queue] = []  # largest priority first
+        self._causes: list[tuple[int, Cause, str]] = []  # since when its head waits for what, oldest first
 
-    def __len__(self) -> int:
-        return self._length
+    def rank(self) -> int:
+        """Its place among those under their guarantee, smallest first; below 0 when it is not one of them.
+
+        That is the tenant's dominant share: the largest, over the resources that it uses, of use / guarantee.
+        """
+        node = self.node
+        if not node.entitled:
+            return -1
+        rank = node.rank
+        for its in self.also:
+            if its.use:
+                if not its.entitled:
+                    return -1
+                rank = max(rank, its.rank)
+        return rank
 
     def push(self, entry: Entry) -> None:
         entry.waiting = True
-        self._length += 1
+        self.length += 1
+        self.asked += entry.ask
         self.work += entry.work
-        heapq.heappush(self._by_priority, (-entry.priority, entry.seq, entry))
-        heapq.heappush(self._by_deadline, (entry.deadline, entry.seq, entry))
-        heapq.heappush(self._by_urgency, (self._urgent_at(entry), entry.seq, entry))
+        self.account.waiting += 1
+        self.account.asked += entry.ask
+        self._queue(entry.priority).insert(entry, self._urgent_by)
 
     def remove(self, entry: Entry) -> None:
-        """Dispatched or cancelled. Its places in the heaps go when they surface, or together when they are many."""
+        """Dispatched or cancelled."""
         entry.waiting = False
-        self._length -= 1
+        self.length -= 1
+        self.asked -= entry.ask
         self.work -= entry.work
-        if len(self._by_priority) > 32 + 2 * self._length or len(self._by_deadline) > 32 + 2 * self._length:
-            self._compact()
+        self.account.waiting -= 1
+        self.account.asked -= entry.ask
+        self._queue(entry.priority).remove(entry)
 
     def head(self, now: int) -> Entry | None:
         """The request to serve next, not removed."""
-        if not self._length:
+        if not self.length:
             return None
-        pace = self._pace.careful
+        pace = self.room.pace.careful
         if 2 * pace > 3 * self._urgent_by or 2 * pace < self._urgent_by:
-            self._reorder(pace)
-        _top(self._by_urgency)
-        return _top(self._by_deadline) if self._by_urgency[0][0] <= now else _top(self._by_priority)
+            # The pace is another one by half or more. That is rare, so the whole flow is worked out anew.
+            self._urgent_by = pace
+            for queue in self._queues:
+                queue.rank(pace)
+        for queue in self._queues:
+            if queue.urgent_at() <= now:
+                return self.earliest()
+        for queue in self._queues:
+            if queue.first is not None:
+                return queue.first
+        return None
 
     def earliest(self) -> Entry:
-        """The request with the earliest deadline, of a flow that is not empty."""
-        return _top(self._by_deadline)
+        """The request with the earliest deadline, of a flow that is not empty.
+
+        max_wait is one per tenant, so within a priority that is the oldest.
+        """
+        best: Entry | None = None
+        for queue in self._queues:
+            first = queue.first
+            if first is not None and (best is None or (first.deadline, first.seq) < (best.deadline, best.seq)):
+                best = first
+        if best is None:
+            raise LookupError(self.tenant)
+        return best
 
     def waiting(self) -> Iterator[Entry]:
-        return (entry for _, _, entry in sorted(self._by_deadline) if entry.waiting)
+        """All that waits, by priority, then arrival; not to be changed meanwhile."""
+        for queue in self._queues:
+            entry = queue.first
+            while entry is not None:
+                yield entry
+                entry = entry.following
 
-    def charge(self, tokens_in: int, tokens_out: int) -> int:
-        """Charge the counter for service (negative: give back). Returns the cost before the weight."""
-        cost = INPUT_COST * tokens_in + OUTPUT_COST * tokens_out
-        self.counter += cost * COUNTER_SCALE // self.weight
-        return cost
+    def resize(self, entry: Entry, asked: int) -> None:
+        """What waits asks for another amount than `asked` now."""
+        self.asked += entry.ask - asked
+        self.account.asked += entry.ask - asked
 
-    def recharge(self, charged: int, tokens_in: int, tokens_out: int) -> None:
-        """Correct an earlier charge by what was really served."""
-        cost = INPUT_COST * tokens_in + OUTPUT_COST * tokens_out
-        self.counter += (cost - charged) * COUNTER_SCALE // self.weight
+    def repromise(self, max_wait_ns: int) -> None:
+        """Its tenant's max_wait is another one."""
+        for entry in self.waiting():
+            entry.deadline = entry.arrived + max_wait_ns
+        for queue in self._queues:
+            queue.rank(self._urgent_by)
 
-    def _urgent_at(self, entry: Entry) -> int:
-        return entry.deadline - entry.ahead * self._urgent_by
+    def charge(self, service: int) -> None:
+        """Charge the counter for service (negative: give back)."""
+        self.counter += service * COUNTER_SCALE // self.weight
 
-    def _reorder(self, pace: int) -> None:
-        """The deployment's pace is another one by half or more: so is the time at which each request turns urgent.
+    def note(self, now: int, cause: Cause, name: str) -> None:
+        """From now on its head waits for this."""
+        causes = self._causes
+        if causes and causes[-1][1] is cause and causes[-1][2] == name:
+            return
+        if causes and causes[-1][0] == now:
+            causes.pop()
+        elif len(causes) >= _CAUSES_MAX:
+            del causes[: _CAUSES_MAX // 2]
+        causes.append((now, cause, name))
 
-        That is rare, so the whole flow is worked out anew.
-        """
-        self._urgent_by = pace
-        self._by_urgency = [
-            (self._urgent_at(item[2]), item[1], item[2]) for item in self._by_urgency if item[2].waiting
-        ]
-        heapq.heapify(self._by_urgency)
+    def waits(self, since: int, now: int) -> tuple[Wait, ...]:
+        """What its head waited for in that time, in order; what is no longer known is left out."""
+        found: list[Wait] = []
+        until = now
+        for at, cause, name in reversed(self._causes):
+            start = max(at, since)
+            if until > start:
+                found.append(Wait(cause, name, until - start))
+            until = start
+            if at <= since:
+                break
+        found.reverse()
+        return tuple(found)
 
-    def _compact(self) -> None:
-        for heap in (self._by_priority, self._by_deadline, self._by_urgency):
-            heap[:] = [item for item in heap if item[2].waiting]
-            heapq.heapify(heap)
+    def _queue(self, priority: int) -> Queue:
+        at = 0
+        for queue in self._queues:
+            if queue.priority == priority:
+                return queue
+            at += queue.priority > priority
+        made = Queue(priority)
+        self._queues.insert(at, made)
+        return made
 
 
-def _top(heap: list[tuple[int, int, Entry]]) -> Entry:
-    while not heap[0][2].waiting:
-        heapq.heappop(heap)
-    return heap[0][2]
+# A flow's place in one of a line's heaps: its key there, the place's stamp (who stands longest goes first), the flow.
+Place = tuple[int, int, Flow]
+Found = tuple[Entry, Spot]
 
 
-# A flow's place in one of a line's heaps: its key there, the tenant (ties go by name), the flow's stamp, the flow.
-Place = tuple[int, str, int, Flow]
+class Room:
+    """Where a line leads to: it says whether a head can run at once. `cause` and `about` say why the last could not."""
+
+    __slots__ = ("about", "cause", "line", "name", "pace")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.line = Line()
+        self.pace = Pace()
+        self.cause = Cause.SLOTS
+        self.about = ""
+
+    def fit(self, entry: Entry, now: int) -> Spot | None:
+        """Where it can run at once, or None; then it may park the entry's flow (and so change its line)."""
+        raise NotImplementedError
+
+    def choose(self, flow: Flow, now: int) -> tuple[Entry, Spot] | None:
+        """Which of a flow's entries can run at once, and where: here only the head may."""
+        head = flow.head(now)
+        spot = None if head is None else self.fit(head, now)
+        return None if head is None or spot is None else (head, spot)
 
 
 class Line:
-    """Everyone who waits for one deployment."""
+    """Everyone who waits at one site."""
 
     __slots__ = ("_contest", "_left_last", "_overdue", "_pass_credit", "_stamps", "_under", "flows", "waiting")
 
     def __init__(self) -> None:
         self.flows: dict[str, Flow] = {}
         self.waiting = 0  # requests, of all flows; kept by the machine
-        self._under: list[Place] = []  # (use / guarantee, tenant, stamp, flow)
-        self._contest: list[Place] = []  # (counter, tenant, stamp, flow)
-        self._overdue: list[Place] = []  # (earliest deadline, tenant, stamp, flow)
+        self._under: list[Place] = []  # by rank
+        self._contest: list[Place] = []  # by counter
+        self._overdue: list[Place] = []  # by the earliest deadline, of those in the contest
         self._left_last = 0
         self._stamps = 0
         self._pass_credit = 0
 
     def place(self, flow: Flow) -> None:
         """Put a flow where it belongs now: after its queue, its tenant's use or its guarantee changed."""
-        self._stamps += 1
-        flow.stamp = self._stamps
-        if not len(flow) or flow.parked:
+        if not flow.length or flow.parked:
+            flow.stamp = 0
             self._leave(flow)
             return
-        node = flow.node
-        if node.use < node.guaranteed:
-            self._leave(flow)
-            self._push(self._under, (node.use << _RATIO_BITS) // node.guaranteed, flow)
+        rank = flow.rank()
+        if rank >= 0:
+            if flow.contesting:
+                self._leave(flow)
+            elif flow.stamp and flow.key == rank:
+                return  # it stands there already
+            self._stand(self._under, rank, flow)
             return
         if not flow.contesting:
             flow.counter = max(flow.counter, self._lift())
             flow.contesting = True
-        self._push(self._contest, flow.counter, flow)
-        self._push(self._overdue, flow.earliest().deadline, flow)
+            flow.stamp = 0
+        if not flow.stamp or flow.key != flow.counter:
+            self._stand(self._contest, flow.counter, flow)
+        due = flow.earliest().deadline
+        if flow.due != due:
+            flow.due = due
+            self._stamps += 1
+            self._push(self._overdue, (due, self._stamps, flow))
 
     def straight_through(self, flow: Flow) -> None:
         """A request is served from the surplus while nobody waits: its flow entered an empty contest and left it."""
@@ -296,56 +524,75 @@ class Line:
         flow.parked = True
         self.place(flow)
 
-    def next_within(self, now: int, fit: Callable[[Entry], R | None]) -> tuple[Entry, R] | None:
-        """The next of those whose tenant is under its guarantee, and where it runs; None if none fits.
+    def next_within(self, now: int, room: Room) -> Found | None:
+        """The next of those whose tenant is under its guarantee, and where it runs; None if none fits."""
+        return self._first(self._under, now, room)
 
-        `fit(entry)` says where it can run at once, or None; then it may park the flow (and so change this line).
-        """
-        return self._first(self._under, now, fit)
-
-    def next_beyond(self, now: int, fit: Callable[[Entry], R | None]) -> tuple[Entry, R] | None:
+    def next_beyond(self, now: int, room: Room) -> Found | None:
         """The next to be served from the surplus. As `next_within`, after it."""
-        winner = self._first(self._contest, now, fit)
-        return winner and (self._passing(winner[0].flow, now, fit) or winner)
+        winner = self._first(self._contest, now, room)
+        if winner is None:
+            return None
+        late = self._passing(winner[0].flow, now, room)
+        return winner if late is None else late
 
-    def _passing(self, winner: Flow, now: int, fit: Callable[[Entry], R | None]) -> tuple[Entry, R] | None:
+    def late(self, now: int) -> bool:
+        """Whether a head is overdue that may pass others."""
+        if not self.may_pass():
+            return False
+        flow = self._most_overdue()
+        return flow is not None and flow.due <= now
+
+    def may_pass(self) -> bool:
+        """Whether the 20 % have room for one more that does not wait for its turn."""
+        return self._pass_credit >= PASS_PRICE
+
+    def passed(self) -> None:
+        self._pass_credit = 0
+
+    def _passing(self, winner: Flow, now: int, room: Room) -> Found | None:
         """The overdue head that passes the winner of the contest, while the 20 % allow it."""
         self._pass_credit = min(PASS_PRICE, self._pass_credit + 1)
         if self._pass_credit < PASS_PRICE:
             return None
-        overdue = _valid_top(self._overdue)
-        if overdue is None or overdue[0] > now or overdue[3] is winner:
+        flow = self._most_overdue()
+        if flow is None or flow.due > now or flow is winner:
             return None
-        late = overdue[3].head(now)
-        place = fit(late) if late else None
-        if late is None or place is None:
-            return None
-        self._pass_credit = 0
-        return late, place
+        late = room.choose(flow, now)
+        if late is not None:
+            self._pass_credit = 0
+        return late
 
-    def _first(self, heap: list[Place], now: int, fit: Callable[[Entry], R | None]) -> tuple[Entry, R] | None:
-        """The first head in the heap's order that fits. Those that do not are put back."""
+    def _first(self, heap: list[Place], now: int, room: Room) -> Found | None:
+        """The first flow in the heap's order of which something fits. Those that do not are put back."""
         aside: list[Place] = []
-        found: tuple[Entry, R] | None = None
-        while found is None and len(aside) < _LOOK_PAST_MAX:
+        found: Found | None = None
+        while found is None:
             top = _valid_top(heap)
             if top is None:
                 break
-            flow = top[3]
-            entry = flow.head(now)
-            place = fit(entry) if entry else None
-            if entry is not None and place is not None:
-                found = entry, place
-            elif flow.stamp == top[2]:
-                aside.append(heapq.heappop(heap))
+            flow = top[2]
+            found = room.choose(flow, now)
+            if found is None:
+                flow.note(now, room.cause, room.about)
+                if flow.stamp == top[1]:
+                    aside.append(heapq.heappop(heap))
         for item in aside:
             heapq.heappush(heap, item)
         return found
 
-    def _push(self, heap: list[Place], key: int, flow: Flow) -> None:
-        heapq.heappush(heap, (key, flow.tenant, flow.stamp, flow))
-        if len(heap) > _LOOK_PAST_MAX + 4 * len(self.flows):
-            heap[:] = [place for place in heap if place[2] == place[3].stamp]
+    def _stand(self, heap: list[Place], key: int, flow: Flow) -> None:
+        self._stamps += 1
+        flow.stamp, flow.key = self._stamps, key
+        self._push(heap, (key, self._stamps, flow))
+
+    def _push(self, heap: list[Place], place: Place) -> None:
+        heapq.heappush(heap, place)
+        if len(heap) > 64 + 4 * len(self.flows):
+            if heap is self._overdue:
+                heap[:] = [(flow.due, stamp, flow) for due, stamp, flow in heap if flow.due == due]
+            else:
+                heap[:] = [place for place in heap if place[1] == place[2].stamp]
             heapq.heapify(heap)
 
     def _lift(self) -> int:
@@ -355,13 +602,24 @@ class Line:
     def _leave(self, flow: Flow) -> None:
         if flow.contesting:
             flow.contesting = False
+            flow.due = 0
             self._left_last = flow.counter
+
+    def _most_overdue(self) -> Flow | None:
+        """The flow in the contest whose head has the earliest deadline."""
+        heap = self._overdue
+        while heap:
+            top = heap[0]
+            if top[2].due == top[0]:
+                return top[2]
+            heapq.heappop(heap)
+        return None
 
 
 def _valid_top(heap: list[Place]) -> Place | None:
     while heap:
-        _, _, stamp, flow = heap[0]
-        if flow.stamp == stamp and len(flow):
-            return heap[0]
+        top = heap[0]
+        if top[2].stamp == top[1]:
+            return top
         heapq.heappop(heap)
     return None

@@ -1,138 +1,130 @@
-"""The quota tree of one pool: who uses how much, and how much more each may use now.
+"""The quota tree of one pool and one resource: who uses how much, what is kept for whom, how much more each may use.
 
-The pool is the root, groups are inner nodes, tenants are leaves. A node's use is the sum over what runs below it. All
-quantities are milli_gpu. Pure arithmetic: `blocker` and `free_for` answer, `take` and `give` record, nothing decides.
+The sums live here; nothing decides.
 
-Two rules bound a tenant (DESIGN section 2): no node on its path goes above its cap, and what others have reserved is
-left alone. The second one is also what makes every loan have a lender: the pool's free capacity less the idle
-reservations is exactly what idle guarantees and the unowned part can still lend.
+Two rules bound a tenant (DESIGN section 2): no node on its path goes above its cap, and what is kept for others is
+left alone. A node *keeps* idle capacity of the pool: a tenant the idle part of its reservation, or its headroom; a
+group what is idle of the reservation of all its members together. What a node *holds* is what it uses and keeps,
+everything below it included. So what is free for a tenant is what is kept on its path and what nobody holds.
+
+What is kept is always really there. A tenant that uses its headroom gets new headroom when the pool has something free;
+the same goes for what a new policy reserves while others still use it. Until then the node is short, and what comes
+free is kept for those who are short, the longest short first, before it can be lent again. (Were the whole headroom
+held at once, two tenants that have each lent much could lock each other out of the little that is idle.)
+
+The second rule is also what makes every loan have a lender: what nobody holds is exactly what idle guarantees, the
+groups' own parts and the pool's unowned part can still lend.
 """
 
-from collections.abc import Iterator
+from typing import Final
 
+from commonpool.core import tree
 from commonpool.core.model import Policy, Tenant
+from commonpool.core.tree import Counted, Node
 
-
-class Node:
-    """A group or a tenant in the tree, with what runs below it now.
-
-    `waiters` are flows that found no room here, in order; whoever gives room back lets them try again. They are kept
-    as opaque objects, since the tree does not know what waits.
-    """
-
-    __slots__ = (
-        "cap",
-        "guaranteed",
-        "most",
-        "name",
-        "parent",
-        "pool",
-        "reserved",
-        "running",
-        "running_max",
-        "use",
-        "waiters",
-    )
-
-    def __init__(self, name: str, pool: str) -> None:
-        self.name = name
-        self.pool = pool
-        self.parent: Node | None = None
-        self.guaranteed = 0
-        self.reserved = 0
-        self.cap = 0
-        self.most = 0  # what it could use if everything else were idle: what is above that can never fit
-        self.use = 0
-        self.running = 0
-        self.running_max: int | None = None
-        self.waiters: dict[object, None] = {}
-
-    @property
-    def reserved_idle(self) -> int:
-        """The part of its reservation that the tenant does not use."""
-        return self.reserved - self.use if self.reserved > self.use else 0
-
-    @property
-    def lendable(self) -> int:
-        """The idle part of its guarantee beyond what is reserved, whether lent already or not."""
-        kept = max(self.use, self.reserved)
-        return self.guaranteed - kept if self.guaranteed > kept else 0
-
-    @property
-    def over_guarantee(self) -> int:
-        return self.use - self.guaranteed if self.use > self.guaranteed else 0
-
-    def path(self) -> Iterator["Node"]:
-        """The node and those above it, upwards, the pool's root excluded."""
-        node: Node | None = self
-        while node is not None:
-            yield node
-            node = node.parent
+__all__ = ["Node", "Quota"]
 
 
 class Quota:
-    """One pool's tree. Guarantees above the pool's capacity are scaled down pro rata (`scaled` says so)."""
+    """One pool's tree for one resource. Guarantees above the capacity are scaled down pro rata (`scaled` says so)."""
 
-    def __init__(self, pool: str) -> None:
+    def __init__(self, pool: str, resource: Counted = "milli_gpu") -> None:
         self.pool = pool
+        self.resource: Final = resource
         self.capacity = 0
-        self.unowned = 0
+        self.unowned = 0  # what of the capacity is guaranteed to nobody
         self.use = 0
-        self.reserved = 0
-        self.reserved_idle = 0
+        self.free = 0  # what nobody holds; below 0 after a cut, until enough has ended
         self.scaled = False
-        self.claimed = False  # a tenant under its guarantee waits for room in the pool: nothing is lent until it has it
+        self.claimed = ""  # the entitled tenant that waits for room in the pool: nothing is lent until it has it
         self.tenants: dict[str, Node] = {}
-        self._groups: dict[str, Node] = {}
+        self.groups: dict[str, Node] = {}  # those with tenants of this pool below them
+        self.topped_up: dict[Node, None] = {}  # those that keep more since the loan books last looked
+        self._policy: Policy | None = None
+        self._devices: int | None = None
+        self._grants: dict[str, int] = {}
+        self._short: dict[Node, None] = {}  # the longest short first
+        self._groups_keep = False
+
+    @property
+    def reserved_idle(self) -> int:
+        """What is kept of the capacity in all."""
+        return self.capacity - self.use - self.free
+
+    # -- what is in force ---------------------------------------------------------------------------------------------
 
     def configure(self, policy: Policy) -> None:
         """Take over a policy. What runs keeps counting; a tenant that is gone keeps its use and gets no room."""
+        self._policy = policy
         pool = policy.pools.get(self.pool)
-        self.capacity = pool.milli_gpu if pool else 0
+        there = tree.capacity(pool, self.resource) if pool else 0
+        self.capacity = there if self._devices is None else min(there, self._devices)
         members = [t for t in policy.tenants.values() if pool and t.pool == self.pool]
-        promised = sum(t.guaranteed for t in members)
+        self._grants = {t.name: self._grants[t.name] for t in members if t.name in self._grants}
+
+        # 1. The shape of the tree.
+        for node in self.tenants.values():
+            node.reset()
+        nodes = {t.name: self.tenants.get(t.name) or Node(t.name, self.pool) for t in members}
+        self.tenants = nodes | {name: node for name, node in self.tenants.items() if name not in nodes and node.use}
+        self.groups = tree.wire(policy, members, nodes, self.groups)
+
+        # 2. What each is promised; once more in proportion if that is more than there is.
+        promised = tree.promise(policy, self.resource, members, nodes, self.groups)
         self.scaled = promised > self.capacity
-        self._groups = self._build_groups(policy)
-        for node in self.tenants.values():
-            node.guaranteed = node.reserved = node.cap = 0
-            node.parent = None
-        for tenant in members:
-            node = self.tenants.setdefault(tenant.name, Node(tenant.name, self.pool))
-            self._configure_tenant(node, tenant, promised)
-            if pool and pool.rule == "guaranteed":
-                node.cap = min(node.cap, node.guaranteed)
-        names = {tenant.name for tenant in members}
-        self.tenants = {n: node for n, node in self.tenants.items() if n in names or node.use}
-        self.reserved = sum(node.reserved for node in self.tenants.values())
-        self.unowned = self.capacity - sum(node.guaranteed for node in self.tenants.values())
-        self.reserved_idle = sum(node.reserved_idle for node in self.tenants.values())
-        for node in self.tenants.values():
-            node.most = min(self.capacity - self.reserved + node.reserved, *(step.cap for step in node.path()))
-            for group in node.path():
-                if group is not node:
-                    group.use += node.use
-                    group.running += node.running
-
-    def _build_groups(self, policy: Policy) -> dict[str, Node]:
-        groups = {name: Node(name, self.pool) for name in policy.groups}
-        for name, group in policy.groups.items():
-            groups[name].parent = groups[group.parent] if group.parent else None
-            groups[name].cap = self.capacity if group.elastic_cap is None else group.elastic_cap
-        return groups
-
-    def _configure_tenant(self, node: Node, tenant: Tenant, promised: int) -> None:
-        node.guaranteed, node.reserved = tenant.guaranteed, tenant.reserved
         if self.scaled:
-            node.guaranteed = tenant.guaranteed * self.capacity // promised
-            node.reserved = tenant.reserved * self.capacity // promised
-        node.cap = min(tenant.elastic_cap, tenant.hard_cap)
-        node.running_max = tenant.limits.concurrent_requests
-        node.parent = self._groups[tenant.group] if tenant.group else None
+            promised = tree.promise(
+                policy, self.resource, members, nodes, self.groups, part=self.capacity, whole=promised
+            )
+        self.unowned = self.capacity - promised
+
+        # 3. How far each may go.
+        tree.reach(self.capacity, self.tenants.values(), self.groups.values())
+        for name, group in self.groups.items():
+            cap = policy.groups[name].elastic_cap if self.resource == "milli_gpu" else None
+            group.cap = self.capacity if cap is None else cap
+        for tenant in members:
+            node = nodes[tenant.name]
+            node.running_max = tenant.limits.concurrent_requests
+            node.elastic_cap, node.hard_cap = self._caps(tenant)
+            if pool and pool.rule == "guaranteed":
+                node.elastic_cap = node.hard_cap = min(node.elastic_cap, node.guaranteed)
+            self._bound(node)
+
+        # 4. What runs, and what can be kept beside it.
+        self._count()
+
+    def resize(self, amount: int | None) -> None:
+        """Devices were lost, or came back: there is this much, whatever the policy says; None: all of the policy's.
+
+        It is never more than the policy's.
+        """
+        self._devices = amount
+        if self._policy:
+            self.configure(self._policy)
+
+    def grant(self, tenant: str, elastic_cap: int) -> None:
+        """Raise a tenant's elastic_cap, up to its hard_cap, until the grant is taken back with 0.
+
+        A tenant that this pool's policy does not have is none of the tree's business.
+        """
+        if elastic_cap:
+            self._grants[tenant] = elastic_cap
+        else:
+            self._grants.pop(tenant, None)
+        if node := self.tenants.get(tenant):
+            self._bound(node)
+
+    # -- what runs ----------------------------------------------------------------------------------------------------
 
     def free_for(self, node: Node) -> int:
-        """What is left of the pool for this tenant: free capacity less what the others have reserved."""
-        free = self.capacity - self.use - self.reserved_idle
-        return free + node.reserved_idle if node.reserved else free
+        """What the pool has for this tenant: what is kept on its path and what nobody holds. Below 0 after a cut."""
+        free = self.free
+        step: Node | None = node
+        while step is not None:
+            free += step.kept
+            step = step.parent
+        return free
 
     def blocker(self, node: Node, ask: int) -> Node | None:
         """The first node on the tenant's path that has no room for `ask`, or None."""
@@ -146,30 +138,103 @@ class Quota:
         return None
 
     def take(self, node: Node, amount: int) -> None:
-        """One more request of the tenant runs, with this much."""
-        idle = node.reserved_idle if node.reserved else 0
+        """One more request or job of the tenant runs, with this much: what was kept for it first."""
         self.use += amount
+        grown = amount  # by how much what the step holds grows
         step: Node | None = node
         while step is not None:
             step.use += amount
             step.running += 1
+            if step.kept:
+                part = min(grown, step.kept)
+                step.kept -= part
+                grown -= part
+            step.held += grown
             step = step.parent
-        if node.reserved:
-            self.reserved_idle += node.reserved_idle - idle
+        self.free -= grown
+        if node.headroom and node.missing:
+            self._short[node] = None
+            self._top_up()
 
     def give(self, node: Node, amount: int) -> list[object]:
         """It no longer runs. Returns those that waited for room on its path; they wait no more."""
-        idle = node.reserved_idle if node.reserved else 0
         self.use -= amount
+        shrunk = amount
         freed: list[object] = []
         step: Node | None = node
         while step is not None:
             step.use -= amount
             step.running -= 1
+            step.held -= shrunk
+            if step.reserved or step.headroom:
+                part = min(shrunk, step.missing)
+                step.kept += part
+                step.held += part
+                shrunk -= part
             if step.waiters:
                 freed += step.waiters
                 step.waiters = {}
             step = step.parent
-        if node.reserved:
-            self.reserved_idle += node.reserved_idle - idle
+        self.free += shrunk
+        if self._short:
+            self._top_up()
         return freed
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _caps(self, tenant: Tenant) -> tuple[int, int]:
+        if self.resource == "milli_gpu":
+            return tenant.elastic_cap, tenant.hard_cap
+        share = tenant.resources.get(self.resource)
+        cap = self.capacity if share is None or share.elastic_cap is None else share.elastic_cap
+        return cap, cap
+
+    def _bound(self, node: Node) -> None:
+        """A tenant's cap, with its grant, and the most it could ever use."""
+        node.cap = min(max(node.elastic_cap, self._grants.get(node.name, 0)), node.hard_cap)
+        node.most = min(node.reach, *(step.cap for step in node.path()))
+
+    def _count(self) -> None:
+        """Sum up what runs, then keep what there is room for."""
+        nodes = (*self.tenants.values(), *self.groups.values())
+        for group in self.groups.values():
+            group.use = group.running = 0
+        self.use = sum(node.use for node in self.tenants.values())
+        for node in nodes:
+            node.held, node.kept = node.use, 0
+            if node.parent:
+                node.parent.use += node.use
+                node.parent.running += node.running
+        self.free = self.capacity - self.use
+        self._groups_keep = any(group.reserved for group in self.groups.values())
+        self._short = {node: None for node in nodes if node.missing}
+        self._top_up()
+        self.topped_up.clear()
+
+    def _top_up(self) -> None:
+        """Keep what has come free for those who are short."""
+        for node in tuple(self._short):
+            missing = node.missing
+            if missing:
+                if self.free <= 0 and not self._groups_keep:
+                    return
+                part = min(missing, self.free_for(node) - node.kept)
+                if part <= 0:
+                    continue
+                self._keep(node, part)
+            if not node.missing:
+                del self._short[node]
+
+    def _keep(self, node: Node, amount: int) -> None:
+        """The node keeps this much more, which the groups above it no longer need to keep for all their members."""
+        node.kept += amount
+        node.held += amount
+        self.topped_up[node] = None
+        step = node.parent
+        while step is not None:
+            part = min(amount, step.kept)
+            step.kept -= part
+            amount -= part
+            step.held += amount
+            step = step.parent
+        self.free -= amount

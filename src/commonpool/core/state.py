@@ -1,110 +1,17 @@
-"""What the machine holds: quota trees, loan books, deployments with their lines and replicas, and accounts.
+"""What the machine holds: quota trees, loan books, sites with their lines, and accounts.
 
 `State` only keeps and rebuilds; the decisions are in `machine`, the pictures of it for people in `views`.
 """
 
+from commonpool.core.forecast import Forecast
 from commonpool.core.lending import Loans
 from commonpool.core.limits import Rate
-from commonpool.core.model import Deployment, Policy, Replica, Tenant
-from commonpool.core.queueing import Entry, Flow, Line, Pace
+from commonpool.core.model import Policy, Resource, Tenant
+from commonpool.core.queueing import Account, Flow, Room
 from commonpool.core.quota import Quota
+from commonpool.core.sites import Devices, Serving, Site
 
-
-class Running:
-    """A replica and what is taken of it."""
-
-    __slots__ = ("draining", "kv_used", "lost", "replica", "slots_used", "suspect")
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        self.slots_used = 0
-        self.kv_used = 0
-        self.draining = False
-        self.lost = False
-        self.suspect = False  # an attempt has just failed there: nothing new until the next tick
-
-    @property
-    def open(self) -> bool:
-        """Whether it takes new requests."""
-        return not (self.draining or self.suspect)
-
-
-class Site:
-    """A deployment with its replicas, its line, and what was learned of its speed."""
-
-    __slots__ = ("deployment", "free_slots", "held", "line", "pace", "quota", "replicas")
-
-    def __init__(self, deployment: Deployment, quota: Quota) -> None:
-        self.deployment = deployment
-        self.quota = quota
-        self.line = Line()
-        self.replicas: dict[str, Running] = {}
-        self.held = False  # one that needs several slots at once has waited too long: they are kept for it
-        self.free_slots = 0  # on replicas that take new requests
-        self.pace = Pace()
-
-    def count_free_slots(self) -> None:
-        """After a replica came, drained or went."""
-        self.free_slots = sum(r.replica.slots - r.slots_used for r in self.replicas.values() if r.open)
-
-    def occupy(self, running: Running, entry: Entry) -> None:
-        running.slots_used += entry.request.sequences
-        running.kv_used += entry.kv
-        self.free_slots -= entry.request.sequences
-
-    def vacate(self, entry: Entry) -> None:
-        """A lost replica is kept until the last request on it has ended, so that everything is given back once."""
-        running = self.replicas[entry.replica_id]
-        running.slots_used -= entry.request.sequences
-        running.kv_used -= entry.kv
-        if running.open:
-            self.free_slots += entry.request.sequences
-        elif running.lost:
-            self.forget_if_idle(running)
-
-    def doubt(self, replica_id: str) -> None:
-        """An attempt failed there. A dead replica frees its slots at once and would eat the whole queue."""
-        if running := self.replicas.get(replica_id):
-            running.suspect = True
-            self.count_free_slots()
-
-    def trust(self) -> None:
-        """Give those that failed a moment ago another chance."""
-        if any(running.suspect for running in self.replicas.values()):
-            for running in self.replicas.values():
-                running.suspect = False
-            self.count_free_slots()
-
-    def forget_if_idle(self, running: Running) -> None:
-        if not running.slots_used:
-            del self.replicas[running.replica.id]
-
-    def roomiest(self, entry: Entry) -> Running | None:
-        """The replica with most room that can take the request; on a second attempt another one if possible."""
-        best: Running | None = None
-        best_key = (1, 1.0)
-        for running in self.replicas.values():
-            replica = running.replica
-            slots = running.slots_used + entry.request.sequences
-            if not running.open or slots > replica.slots or running.kv_used + entry.kv > replica.kv_tokens:
-                continue
-            key = (int(replica.id == entry.replica_id), slots / replica.slots)
-            if best is None or key < best_key:
-                best, best_key = running, key
-        return best
-
-
-class Account:
-    """What the machine keeps of a tenant beside its node in the quota tree."""
-
-    __slots__ = ("flows", "models", "requests", "tokens", "waiting")
-
-    def __init__(self) -> None:
-        self.flows: dict[str, Flow] = {}
-        self.models: frozenset[str] = frozenset()
-        self.waiting = 0
-        self.requests: Rate | None = None
-        self.tokens: Rate | None = None
+SECONDS_PER_MINUTE = 60
 
 
 class State:
@@ -112,40 +19,73 @@ class State:
 
     def __init__(self) -> None:
         self.policy = Policy({}, {}, {}, {}, {}, {})
-        self.quotas: dict[str, Quota] = {}
+        self.quotas: dict[str, Quota] = {}  # the trees of milli_gpu, by pool
+        self.others: dict[str, dict[Resource, Quota]] = {}  # those of the other resources that a pool counts
         self.loans: dict[str, Loans] = {}
-        self.sites: dict[str, Site] = {}
+        self.devices: dict[str, Devices] = {}
+        self.sites: dict[str, Serving] = {}
+        self.sites_of: dict[str, list[Site]] = {}  # by pool: its deployments, then its devices
         self.accounts: dict[str, Account] = {}
+        self.forecasts: dict[str, Forecast] = {}  # by tenant
+        self.grants: dict[str, tuple[int, int]] = {}  # elastic_cap and until when, by tenant
 
     def configure(self, policy: Policy, now: int) -> None:
         """Take over a policy; what runs goes on where it is."""
         self.policy = policy
-        # 1. The quota trees and the loan books; a pool that is gone is kept until nothing runs in it.
-        for pool in policy.pools:
-            if pool not in self.quotas:
-                self.quotas[pool] = Quota(pool)
-                self.loans[pool] = Loans(self.quotas[pool])
-        for pool, quota in list(self.quotas.items()):
-            quota.configure(policy)
-            self.loans[pool].reconfigured(now)
-            if pool not in policy.pools and not quota.use:
-                del self.quotas[pool], self.loans[pool]
-        # 2. Deployments; one that is gone keeps its site until `prune`.
+        self._configure_pools(policy, now)
         for name, deployment in policy.deployments.items():
-            quota = self.quotas[deployment.pool]
-            site = self.sites.setdefault(name, Site(deployment, quota))
-            site.deployment, site.quota = deployment, quota
-        # 3. Accounts, limits and flows.
-        for name, tenant in policy.tenants.items():
-            account = self.accounts.setdefault(name, Account())
-            account.models = frozenset(policy.models_of(tenant))
-            account.requests = _rate(account.requests, tenant.limits.requests_per_minute)
-            account.tokens = _rate(account.tokens, tenant.limits.tokens_per_minute)
+            quota, loans = self.quotas[deployment.pool], self.loans[deployment.pool]
+            if name in self.sites:
+                self.sites[name].configure(deployment, quota, loans)
+            else:
+                self.sites[name] = Serving(deployment, quota, loans)
+        self._sort_sites()
+        for tenant in policy.tenants.values():
+            self._configure_account(policy, tenant)
         for name, account in self.accounts.items():
-            gone = policy.tenants.get(name)
-            for flow in account.flows.values():
-                if gone is not None and (node := self.quotas[gone.pool].tenants.get(name)):
-                    flow.node, flow.weight = node, gone.weight
+            if name not in policy.tenants:
+                account.models = frozenset()
+
+    def _configure_pools(self, policy: Policy, now: int) -> None:
+        """The quota trees and the loan books; a pool that is gone is kept until nothing runs in it."""
+        for name in policy.pools:
+            if name not in self.quotas:
+                self.quotas[name] = quota = Quota(name)
+                self.loans[name] = loans = Loans(quota)
+                self.devices[name] = Devices(quota, loans, self.forecasts)
+                self.others[name] = {}
+        for name, quota in list(self.quotas.items()):
+            quota.configure(policy)
+            self.loans[name].reconfigured(now)
+            self._configure_others(name, policy)
+            if name not in policy.pools and not quota.use:
+                del self.quotas[name], self.others[name], self.loans[name], self.devices[name], self.sites_of[name]
+
+    def _configure_account(self, policy: Policy, tenant: Tenant) -> None:
+        """A tenant's limits, and its flows' places in the trees."""
+        account = self.accounts.setdefault(tenant.name, Account())
+        self.forecasts[tenant.name] = account.forecast
+        limits = tenant.limits
+        account.models = frozenset(policy.models_of(tenant))
+        account.priority, account.max_wait_ns = tenant.priority, tenant.max_wait_ns
+        account.queue_length = limits.queue_length
+        account.requests = _rate(account.requests, limits.requests_per_minute)
+        account.tokens = _rate(account.tokens, limits.tokens_per_minute)
+        per_second = limits.bytes_per_second
+        account.bytes = _rate(account.bytes, per_second and per_second * SECONDS_PER_MINUTE)
+        for site, flow in account.flows.items():
+            flow.node, flow.weight = self.quotas[tenant.pool].tenants[tenant.name], tenant.weight
+            self._join_others(flow, site)
+
+    def _configure_others(self, pool: str, policy: Policy) -> None:
+        counted = policy.pools[pool].resources if pool in policy.pools else {}
+        others = self.others[pool]
+        for resource in counted:
+            others.setdefault(resource, Quota(pool, resource))
+        for resource, quota in list(others.items()):
+            quota.configure(policy)
+            if resource not in counted and not quota.use:
+                del others[resource]
 
     def prune(self) -> None:
         """Forget deployments and tenants that the policy no longer has, once nothing of theirs runs."""
@@ -153,21 +93,44 @@ class State:
             if name not in self.policy.deployments and not site.replicas and not site.line.waiting:
                 del self.sites[name]
                 for account in self.accounts.values():
-                    account.flows.pop(name, None)
+                    account.flows.pop(site, None)
+        self._sort_sites()
         kept = {name for quota in self.quotas.values() for name in quota.tenants}
         for name in [name for name in self.accounts if name not in self.policy.tenants and name not in kept]:
-            del self.accounts[name]
-            for site in self.sites.values():
-                site.line.flows.pop(name, None)
+            del self.accounts[name], self.forecasts[name]
+            for each in self.all_sites():
+                each.line.flows.pop(name, None)
 
-    def flow(self, tenant: Tenant, site: Site) -> Flow:
-        account = self.accounts[tenant.name]
-        flow = account.flows.get(site.deployment.model)
+    def _sort_sites(self) -> None:
+        for name, devices in self.devices.items():
+            mine: list[Site] = [site for site in self.sites.values() if site.quota is devices.quota]
+            self.sites_of[name] = [*mine, devices]
+        self.count_devices()
+
+    def count_devices(self) -> None:
+        """What the replicas hold of each pool's devices; after one came or went."""
+        for devices in self.devices.values():
+            devices.by_replicas = 0
+        for site in self.sites.values():
+            pool = site.quota.pool
+            if pool in self.devices:
+                self.devices[pool].by_replicas += sum(running.replica.milli_gpu for running in site.replicas.values())
+
+    def all_sites(self) -> list[Site]:
+        return [*self.sites.values(), *self.devices.values()]
+
+    def flow(self, tenant: str, account: Account, site: Site) -> Flow:
+        """The tenant's flow at a site; a new one if need be."""
+        flow = account.flows.get(site)
         if flow is None:
-            node = site.quota.tenants[tenant.name]
-            flow = Flow(tenant.name, site.deployment.model, node, tenant.weight, site.pace)
-            account.flows[flow.model] = site.line.flows[tenant.name] = flow
+            flow = Flow(tenant, account, site.quota.tenants[tenant], self.policy.tenants[tenant].weight, site)
+            self._join_others(flow, site)
+            account.flows[site] = site.line.flows[tenant] = flow
         return flow
+
+    def _join_others(self, flow: Flow, site: Room) -> None:
+        others = self.others.get(flow.node.pool, {}) if isinstance(site, Devices) else {}
+        flow.also = tuple(quota.tenants[flow.tenant] for quota in others.values() if flow.tenant in quota.tenants)
 
 
 def _rate(rate: Rate | None, per_minute: int | None) -> Rate | None:

@@ -7,7 +7,10 @@ from commonpool.core.state import State
 
 
 class TenantView(msgspec.Struct, frozen=True):
-    """A tenant now, in milli_gpu and requests. `due` is what it lent and needs back."""
+    """A tenant now, in milli_gpu and requests. `due` is what it lent and needs back.
+
+    `granted_until` is when the grant ends that `elastic_cap` comes from, None where it is the policy's.
+    """
 
     tenant: str
     pool: str
@@ -19,6 +22,7 @@ class TenantView(msgspec.Struct, frozen=True):
     due: int
     running: int
     waiting: int
+    granted_until: int | None = None
 
 
 class PoolView(msgspec.Struct, frozen=True):
@@ -69,6 +73,7 @@ def tenants(state: State) -> list[TenantView]:
                 due=_due(state, name),
                 running=node.running,
                 waiting=account.waiting,
+                granted_until=state.grants[name][1] if name in state.grants else None,
             )
         )
     return views

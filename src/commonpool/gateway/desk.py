@@ -15,15 +15,18 @@ from commonpool.core.events import (
     Arrived,
     Cancelled,
     Configured,
+    DevicesChanged,
     Ended,
     Event,
+    Granted,
     ReplicaDraining,
     ReplicaLost,
     ReplicaReady,
     Ticked,
 )
-from commonpool.core.machine import STATUS_CLIENT_GONE, Machine
-from commonpool.core.model import Outcome, Policy, Reason, Replica, Request, Usage, UsageRecord
+from commonpool.core.machine import Machine
+from commonpool.core.records import STATUS_CLIENT_GONE
+from commonpool.core.model import Outcome, Policy, Reason, Replica, Request, Usage, UsageRecord, Wait
 from commonpool.engines.base import Target
 from commonpool.store.journal import Journal, JournalError, RecordError
 
@@ -36,7 +39,11 @@ log = structlog.get_logger()
 class Waiter(Protocol):
     """The relay's side of one request. Called on the event loop, possibly before `Desk.submit` returns."""
 
-    def dispatched(self, target: Target, attempt: int, wait_ns: int) -> None:
+    @property
+    def request(self) -> Request:
+        """What it is about."""
+
+    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...]) -> None:
         """Send the request to this replica now; report its end with `Desk.ended`, once, whatever happens."""
 
     def refused(self, refusal: effects.Refuse) -> None:
@@ -122,6 +129,14 @@ class CoreDesk:
     def configure(self, policy: Policy) -> None:
         self._handle(Configured(policy))
 
+    def granted(self, tenant: str, elastic_cap: int, until: int) -> None:
+        """A tenant may use this many milli_gpu until then, in nanoseconds since the epoch; 0 takes it back."""
+        self._handle(Granted(tenant, elastic_cap, until))
+
+    def devices_changed(self, pool: str, milli_gpu: int) -> None:
+        """A pool has this many GPUs from now on."""
+        self._handle(DevicesChanged(pool, milli_gpu))
+
     def tick(self) -> None:
         """About once a second: what waited too long is refused, and unwritten records are tried again."""
         if self._journal.probe():
@@ -134,6 +149,11 @@ class CoreDesk:
     def open_requests(self) -> int:
         """Requests that wait or run."""
         return len(self._waiters)
+
+    def open_request(self, request_id: str) -> Request | None:
+        """A request that waits or runs, by its id."""
+        waiter = self._waiters.get(request_id)
+        return waiter.request if waiter else None
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -159,7 +179,7 @@ class CoreDesk:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Dispatch(request_id, attempt, replica_id, wait_ns):
+            case Dispatch(request_id, attempt, replica_id, wait_ns, waits):
                 target = self._targets.get(replica_id)
                 waiter = self._waiters.get(request_id)
                 if waiter is None:  # it went away between the decision and now
@@ -167,7 +187,7 @@ class CoreDesk:
                 elif target is None:
                     self._handle(Ended(request_id, attempt, Outcome.FAILED, Usage(), STATUS_NO_ENGINE, retry=True))
                 else:
-                    waiter.dispatched(target, attempt, wait_ns)
+                    waiter.dispatched(target, attempt, wait_ns, waits)
             case Refuse(request_id):
                 if waiter := self._waiters.pop(request_id, None):
                     waiter.refused(effect)

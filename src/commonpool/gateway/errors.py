@@ -42,10 +42,12 @@ _REASONS: Final[dict[Reason, tuple[int, str]]] = {
     Reason.PROMISE: (429, "promise_exceeded"),
     Reason.REQUESTS_PER_MINUTE: (429, "rate_limit_exceeded"),
     Reason.TOKENS_PER_MINUTE: (429, "rate_limit_exceeded"),
+    Reason.BYTES_PER_SECOND: (429, "rate_limit_exceeded"),
     Reason.NO_REPLICA: (503, "no_replica"),
     Reason.NO_JOURNAL: (503, "no_journal"),
     Reason.UNKNOWN_TENANT: (403, "tenant_not_found"),
     Reason.UNKNOWN_MODEL: (404, "model_not_found"),
+    Reason.UNKNOWN_POOL: (404, "pool_not_found"),
     Reason.UNKNOWN_TIER: (400, "tier_not_found"),
 }
 

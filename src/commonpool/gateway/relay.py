@@ -11,10 +11,11 @@ from typing import Final, Protocol
 
 import msgspec
 
+from commonpool.core import explain
 from commonpool.core.effects import Refuse
 from commonpool.core.events import Ended
-from commonpool.core.machine import STATUS_CLIENT_GONE
-from commonpool.core.model import Outcome, Request, TokenSource, Usage
+from commonpool.core.records import STATUS_CLIENT_GONE
+from commonpool.core.model import Outcome, Request, TokenSource, Usage, Wait
 from commonpool.engines.assemble import Assembly
 from commonpool.engines.base import Target
 from commonpool.gateway import answers
@@ -56,9 +57,9 @@ _COMPLETED: Final = Outcome.COMPLETED
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = ("_ask", "_assembly", "_attempt", "_body", "_connection", "_error", "_events", "_first_token_at",
-                 "_fresh", "_phase", "_place", "_request", "_size", "_started", "_status", "_streamed", "_target",
-                 "_trace", "_upstream", "_wait_ns")  # fmt: skip
+    __slots__ = ("_ask", "_assembly", "_attempt", "_body", "_bytes_out", "_connection", "_error", "_events",
+                 "_first_token_at", "_fresh", "_phase", "_place", "_size", "_started", "_status", "_streamed",
+                 "_target", "_trace", "_upstream", "_wait_ns", "_waits", "request")  # fmt: skip
 
     _target: Target
     _upstream: UpstreamConnection
@@ -67,18 +68,20 @@ class Exchange:
     def __init__(self, place: Place, connection: ServerConnection, request: Request, ask: Ask, trace: bytes) -> None:
         self._place = place
         self._connection = connection
-        self._request = request
+        self.request = request
         self._ask = ask
         self._trace = trace
         self._phase = _WAITING
         self._attempt = 0
         self._wait_ns = 0
+        self._waits: tuple[Wait, ...] = ()
         self._status = 0
         self._first_token_at = 0
         self._events: EventStream | None = None
         self._assembly: Assembly | None = None  # gathers the stream for a client that wants its answer in one piece
         self._body: list[bytes] = []
         self._size = 0
+        self._bytes_out = 0  # of the answer, as the client has got it so far
         self._started = False  # the head of a streamed answer is written
         self._fresh = False  # a kept connection was closed under this attempt already
         self._error: ApiError | None = None  # that of the last attempt
@@ -90,10 +93,11 @@ class Exchange:
 
     # -- Waiter ----------------------------------------------------------------------------------------------------
 
-    def dispatched(self, target: Target, attempt: int, wait_ns: int) -> None:
+    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...]) -> None:
         self._target = target
         self._attempt = attempt
         self._wait_ns = wait_ns
+        self._waits = waits
         if self._phase is _OVER:  # the client left in the moment of the decision
             self._end(Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE)
             return
@@ -181,7 +185,7 @@ class Exchange:
             if not answers.is_object(body):
                 self._attempt_failed(ApiError(502, "engine_failed", "The engine's answer is not JSON; try again."))
                 return
-            usage = answers.estimate(self._request.tokens_in, answers.texts_of(body))
+            usage = answers.estimate(self.request.tokens_in, answers.texts_of(body))
         self._answer(body, usage)
 
     def lost(self, loss: Loss) -> None:
@@ -208,7 +212,7 @@ class Exchange:
     def _answer(self, body: bytes, usage: Usage) -> None:
         """Settle, then write a whole answer."""
         self._phase = _OVER
-        self._end(_COMPLETED, usage, 200)
+        self._end(_COMPLETED, usage, 200, last=len(body))
         self._connection.finish(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
             % (self._lines(), len(body), body)
@@ -218,6 +222,7 @@ class Exchange:
         """Some whole events of a stream. Raises ApiError where they are gathered and cannot be."""
         connection = self._connection
         if self._started:
+            self._bytes_out += len(out)
             connection.write(out if connection.http10 else b"%x\r\n%b\r\n" % (len(out), out))
             return
         self._first_token_at = self._first_token_at or self._place.clock()
@@ -225,6 +230,7 @@ class Exchange:
             self._gather(self._assembly, out)
             return
         self._started = True
+        self._bytes_out = len(out)
         framing = b""
         if connection.http10:
             connection.close_after()
@@ -248,7 +254,7 @@ class Exchange:
         if not events.done:
             self._attempt_failed(ApiError(502, "engine_failed", "The engine broke off its answer; try again."))
             return
-        usage = events.usage or events.counted(self._request.tokens_in)
+        usage = events.usage or events.counted(self.request.tokens_in)
         ending = events.ending()
         assembly = self._assembly
         if assembly is not None:
@@ -257,7 +263,7 @@ class Exchange:
             self._answer(assembly.body(), usage)
             return
         self._phase = _OVER
-        self._end(_COMPLETED, usage, 200)
+        self._end(_COMPLETED, usage, 200, last=len(ending))
         self._last(ending)
 
     def _last(self, out: bytes) -> None:
@@ -277,10 +283,11 @@ class Exchange:
         self._body.clear()
         if self._started:
             events = self._events
-            usage = events.counted(self._request.tokens_in) if events is not None else Usage()
+            usage = events.counted(self.request.tokens_in) if events is not None else Usage()
             self._phase = _OVER
-            self._end(Outcome.FAILED, usage, 200)
-            self._last(b"data: %b\n\n" % error.body())
+            event = b"data: %b\n\n" % error.body()
+            self._end(Outcome.FAILED, usage, 200, last=len(event))
+            self._last(event)
             return
         self._events = self._assembly = None
         self._phase = _WAITING if retry else _OVER
@@ -290,11 +297,12 @@ class Exchange:
 
     def _fail(self, error: ApiError) -> None:
         self._phase = _OVER
-        self._connection.fail(error, self._request.id, self._place.limits(self._request.tenant))
+        self._connection.fail(error, self.request.id, self._place.limits(self.request.tenant))
 
-    def _end(self, outcome: Outcome, usage: Usage, status: int, *, retry: bool = False) -> None:
-        """Report the attempt; when this returns its record is durable."""
-        event = Ended(self._request.id, self._attempt, outcome, usage, status, self._first_token_at, retry)
+    def _end(self, outcome: Outcome, usage: Usage, status: int, *, retry: bool = False, last: int = 0) -> None:
+        """Report the attempt; when this returns its record is durable. `last` is how much is still to be sent."""
+        sent = self._bytes_out + last
+        event = Ended(self.request.id, self._attempt, outcome, usage, status, self._first_token_at, retry, sent)
         try:
             self._place.desk.ended(event)
         except Exception:
@@ -305,8 +313,8 @@ class Exchange:
         """The header lines that every answer from an engine carries."""
         waited = _WAITED_NOT
         if self._wait_ns >= NS_PER_MS:
-            waited = b"x-commonpool-wait: %d.%03ds\r\n" % divmod(self._wait_ns // NS_PER_MS, 1000)
-        request = self._request
+            waited = b"x-commonpool-wait: %b\r\n" % explain.header(self._wait_ns, self._waits).encode()
+        request = self.request
         place = self._place
         return b"x-request-id: %b\r\n%b%b%b%b" % (
             request.id.encode(), place.pulse.date, waited, place.limits(request.tenant), self._connection.persistence(),
@@ -318,7 +326,7 @@ class Exchange:
         phase = self._phase
         self._phase = _OVER
         if phase is _WAITING:
-            self._place.desk.cancel(self._request.id)
+            self._place.desk.cancel(self.request.id)
         elif phase is _RUNNING:
             self._upstream.abort()
             self._end(Outcome.CANCELLED, self._produced(), STATUS_CLIENT_GONE)
@@ -336,7 +344,7 @@ class Exchange:
         error = ApiError(503, "stopping", "The gateway is stopping; try again.", close=True)
         self._connection.close_after()
         if self._phase is _WAITING:
-            self._place.desk.cancel(self._request.id)
+            self._place.desk.cancel(self.request.id)
             self._fail(error)
         elif self._phase is _RUNNING:
             self._upstream.abort()
@@ -344,7 +352,7 @@ class Exchange:
 
     def _produced(self) -> Usage:
         """What an answer that nobody waits for any more has used, as far as it can be known."""
-        tokens_in = self._request.tokens_in
+        tokens_in = self.request.tokens_in
         if self._events is not None:
             return self._events.counted(tokens_in)
         # A stream has produced nothing before its first event; anything else may have produced its whole answer.

@@ -39,8 +39,11 @@ class Rules:
         models = self._view(principal).models
         return models if principal.models is None else models.intersection(principal.models)
 
-    def request(self, request_id: str, principal: Principal, ask: Ask) -> Request:
-        """The request as the core sees it. Raises ApiError for a model or a tier that is not open to the key."""
+    def request(self, request_id: str, principal: Principal, ask: Ask, bytes_in: int) -> Request:
+        """The request as the core sees it; `bytes_in` is the size of its body.
+
+        Raises ApiError for a model or a tier that is not open to the key.
+        """
         view = self._view(principal)
         model = ask.model
         if model not in view.models or (principal.models is not None and model not in principal.models):
@@ -57,6 +60,7 @@ class Rules:
             ask.sequences,
             ask.stream,
             view.cost_centers.get(principal.app, ""),
+            bytes_in,
         )
 
     def _view(self, principal: Principal) -> _View:

@@ -198,7 +198,7 @@ class Gateway:
             request_id = self.next_id()
             try:
                 ask = wire.read(endpoint, body)
-                request = self._rules.request(request_id, principal, ask)
+                request = self._rules.request(request_id, principal, ask, len(body))
             except ApiError as error:
                 connection.fail(error, request_id, self.limits(principal.tenant))
                 return

@@ -14,6 +14,8 @@ Scope = Literal["data", "admin"]
 Filters = Mapping[str, Sequence[str]]
 NO_FILTERS: Filters = {}
 
+Place = tuple[int, str, int]  # of a record among all: arrived_ns, request_id, attempt
+
 TIMES = ("hour", "day")
 FILTERABLE = ("tenant", "app", "cost_center", "model", "version", "tier", "endpoint", "outcome", "pool")
 DIMENSIONS = FILTERABLE + TIMES
@@ -141,6 +143,9 @@ class Store(UsageSink, Protocol):
 
     def record(self, request_id: str) -> tuple[UsageRecord, ...]:
         """All attempts at a request, in order; empty where it is unknown."""
+
+    def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> tuple[UsageRecord, ...]:
+        """Attempts at what arrived in [since_ns, until_ns), by their places: the first `limit` after one, or of all."""
 
     def add_key(self, key: Key) -> None:
         """Keeps a new key. StoreError where its id is taken."""

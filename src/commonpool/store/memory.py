@@ -13,6 +13,7 @@ from commonpool.store.contract import (
     Key,
     KeyNotFoundError,
     LoanRow,
+    Place,
     StoreError,
     UsageTable,
 )
@@ -90,6 +91,11 @@ class MemoryStore:
     def record(self, request_id: str) -> tuple[UsageRecord, ...]:
         """See `Store.record`."""
         return tuple(record for key, record in sorted(self._records.items()) if key[0] == request_id)
+
+    def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> tuple[UsageRecord, ...]:
+        """See `Store.records`."""
+        ordered = sorted(self._between(since_ns, until_ns), key=_place)
+        return tuple(record for record in ordered if after is None or _place(record) > after)[:limit]
 
     def add_key(self, key: Key) -> None:
         """See `Store.add_key`."""
@@ -178,3 +184,7 @@ def _quantiles(waits: list[int]) -> Quantiles:
 
 def _use(loan: Loan) -> int:
     return loan.milli_gpu * (loan.end_ns - loan.start_ns)
+
+
+def _place(record: UsageRecord) -> Place:
+    return record.arrived_ns, record.request_id, record.attempt

@@ -26,6 +26,7 @@ from commonpool.store.contract import (
     Key,
     KeyNotFoundError,
     LoanRow,
+    Place,
     RecordRefusedError,
     StoreError,
     UsageTable,
@@ -78,7 +79,7 @@ class SqliteStore:
             with self._transaction() as connection:
                 cursor = connection.cursor()
                 for record in records:
-                    cursor.execute(_INSERT_USAGE, msgspec.structs.astuple(record)[:-1])
+                    cursor.execute(_INSERT_USAGE, sqlite_usage.values(record))
                     if cursor.rowcount and record.loans:
                         cursor.executemany(_INSERT_LOAN, _loan_values(record))
         except (OverflowError, sqlite3.IntegrityError) as error:
@@ -109,6 +110,11 @@ class SqliteStore:
         """See `Store.record`."""
         with self._snapshot() as connection:
             return sqlite_usage.record(connection, request_id)
+
+    def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> tuple[UsageRecord, ...]:
+        """See `Store.records`."""
+        with self._snapshot() as connection:
+            return sqlite_usage.records(connection, since_ns, until_ns, after, limit)
 
     def add_key(self, key: Key) -> None:
         """See `Store.add_key`."""

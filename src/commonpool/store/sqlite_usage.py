@@ -7,13 +7,18 @@ Sums are of the parts x / 10^9 and x % 10^9, joined in Python: a sum of nanoseco
 import sqlite3
 from typing import Any
 
-from commonpool.core.model import NS_PER_HOUR, Loan, LoanEnd, Outcome, TokenSource, UsageRecord
+import msgspec
+
+from commonpool.core.model import NS_PER_HOUR, Loan, LoanEnd, Outcome, TokenSource, UsageRecord, Wait
 from commonpool.core.pricing import exact_cost
-from commonpool.store.contract import LoanRow, UsageTable
+from commonpool.store.contract import LoanRow, Place, UsageTable
 from commonpool.store.summary import NS_PER_DAY, PERCENTS, Keys, Quantiles, Query, Sums, day_label, hour_label, table
 
-COLUMNS = UsageRecord.__struct_fields__[:-1]  # all but the loans
+COLUMNS = tuple(name for name in UsageRecord.__struct_fields__ if name != "loans")
 
+_NO_WAITS = "[]"
+_encode_waits = msgspec.json.Encoder().encode
+_decode_waits = msgspec.json.Decoder(tuple[Wait, ...]).decode
 _PART = 1_000_000_000
 _TIMES = {"hour": (f"u.arrived_ns / {NS_PER_HOUR}", hour_label), "day": (f"u.arrived_ns / {NS_PER_DAY}", day_label)}
 _LOANS = "usage AS u JOIN loans AS l ON l.request_id = u.request_id AND l.attempt = u.attempt"
@@ -29,6 +34,12 @@ _SUMMED = {  # field of Sums: what is summed
     "milli_gpu_ns": "u.milli_gpu_ns",
     "wait_ns_sum": f"u.wait_ns * ({_DISPATCHED})",
 }
+
+
+def values(record: UsageRecord) -> tuple[Any, ...]:
+    """The values of COLUMNS: all before the loans, which are rows of their own, then the waits as text."""
+    waits = _encode_waits(record.waits).decode() if record.waits else _NO_WAITS
+    return *msgspec.structs.astuple(record)[:-2], waits
 
 
 def usage(connection: sqlite3.Connection, question: Query) -> UsageTable:
@@ -65,27 +76,41 @@ def loans(connection: sqlite3.Connection, since_ns: int, until_ns: int) -> tuple
 
 def record(connection: sqlite3.Connection, request_id: str) -> tuple[UsageRecord, ...]:
     """All attempts at a request, with their loans."""
-    attempts = connection.execute(
-        f"SELECT {', '.join(COLUMNS)} FROM usage WHERE request_id = ? ORDER BY attempt",  # noqa: S608 - names are ours
-        (request_id,),
-    ).fetchall()
-    lent: dict[int, list[Loan]] = {}
-    for attempt, lender, borrower, milli_gpu, start_ns, end_ns, reason in connection.execute(
-        "SELECT attempt, lender, borrower, milli_gpu, start_ns, end_ns, reason FROM loans WHERE request_id = ?"
-        " ORDER BY attempt, line",
-        (request_id,),
+    return _records(connection, "request_id = ? ORDER BY attempt", (request_id,))
+
+
+def records(
+    connection: sqlite3.Connection, since_ns: int, until_ns: int, after: Place | None, limit: int
+) -> tuple[UsageRecord, ...]:
+    """The first attempts of a period after a place, with their loans."""
+    return _records(
+        connection,
+        "arrived_ns >= ? AND arrived_ns < ? AND (arrived_ns, request_id, attempt) > (?, ?, ?)"
+        " ORDER BY arrived_ns, request_id, attempt LIMIT ?",
+        (since_ns, until_ns, *(after or (-1, "", 0)), limit),
+    )
+
+
+def _records(connection: sqlite3.Connection, which: str, values: tuple[Any, ...]) -> tuple[UsageRecord, ...]:
+    rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM usage WHERE {which}", values).fetchall()  # noqa: S608 - names are ours
+    lent: dict[tuple[str, int], list[Loan]] = {}
+    for request_id, attempt, lender, borrower, milli_gpu, start_ns, end_ns, reason in connection.execute(
+        "SELECT request_id, attempt, lender, borrower, milli_gpu, start_ns, end_ns, reason FROM loans"
+        " WHERE request_id IN (SELECT value FROM json_each(?)) ORDER BY request_id, attempt, line",
+        (msgspec.json.encode([row[0] for row in rows]).decode(),),
     ):
         loan = Loan(lender, borrower, request_id, milli_gpu, start_ns, end_ns, LoanEnd(reason))
-        lent.setdefault(attempt, []).append(loan)
-    return tuple(_record(row, lent) for row in attempts)
+        lent.setdefault((request_id, attempt), []).append(loan)
+    return tuple(_record(row, lent) for row in rows)
 
 
-def _record(row: tuple[Any, ...], lent: dict[int, list[Loan]]) -> UsageRecord:
+def _record(row: tuple[Any, ...], lent: dict[tuple[str, int], list[Loan]]) -> UsageRecord:
     values = dict(zip(COLUMNS, row, strict=True))
     values["stream"] = bool(values["stream"])
     values["outcome"] = Outcome(values["outcome"])
     values["token_source"] = TokenSource(values["token_source"])
-    return UsageRecord(**values, loans=tuple(lent.get(values["attempt"], ())))
+    values["waits"] = _decode_waits(values["waits"])
+    return UsageRecord(**values, loans=tuple(lent.get((values["request_id"], values["attempt"]), ())))
 
 
 def _add_use(connection: sqlite3.Connection, question: Query, lines: dict[Keys, Sums]) -> None:

@@ -1,0 +1,83 @@
+"""Grants: a tenant may use more than its elastic_cap for a while, never more than its hard_cap."""
+
+import msgspec
+
+from commonpool.api import wire
+from commonpool.api.http import BadRequestError, Endpoint, Nothing
+from commonpool.api.operations import NotFoundError, Operations
+from commonpool.config.problems import listed
+from commonpool.config.quantities import format_duration, format_gpu
+from commonpool.core.model import NS_PER_HOUR, Tenant
+
+GRANT_NS_MAX = 366 * 24 * NS_PER_HOUR  # what is to last longer belongs into the configuration
+
+
+class ByTenant(msgspec.Struct, frozen=True):
+    """One tenant, by its name."""
+
+    tenant: str
+
+
+async def create(operations: Operations, _: Nothing, new: wire.NewGrant) -> wire.Grant:
+    tenants = operations.config().policy.tenants
+    tenant = tenants.get(new.tenant)
+    if tenant is None:
+        message = f"there is no tenant {new.tenant!r}; there is {listed(tenants)}"
+        raise BadRequestError(message, param="tenant")
+    if operations.config().policy.pools[tenant.pool].rule == "guaranteed":
+        raise BadRequestError(
+            f"pool {tenant.pool} of tenant {tenant.name} has the rule guaranteed, which knows no loans, so a grant "
+            "would change nothing; raise guaranteed in the configuration",
+            param="tenant",
+        )
+    _check(tenant, new)
+    until_ns = operations.now_ns() + new.for_ns
+    operations.grant(tenant.name, new.elastic_cap_milli_gpu, until_ns)
+    return wire.Grant(tenant.name, new.elastic_cap_milli_gpu, until_ns)
+
+
+async def end(operations: Operations, which: ByTenant) -> wire.Grant:
+    tenants = operations.config().policy.tenants
+    tenant = tenants.get(which.tenant)
+    if tenant is None:
+        raise NotFoundError(f"there is no tenant {which.tenant!r}; there is {listed(tenants)}", param="tenant")
+    operations.grant(tenant.name, 0, operations.now_ns())
+    return wire.Grant(tenant.name, tenant.elastic_cap, None)
+
+
+def _check(tenant: Tenant, new: wire.NewGrant) -> None:
+    wanted, param = new.elastic_cap_milli_gpu, "elastic_cap_milli_gpu"
+    if wanted > tenant.hard_cap:
+        raise BadRequestError(
+            f"{format_gpu(wanted)} is more than the hard_cap of tenant {tenant.name} ({format_gpu(tenant.hard_cap)}), "
+            "which no grant exceeds; ask for less, or raise hard_cap in the configuration",
+            param=param,
+        )
+    if wanted <= tenant.elastic_cap:
+        raise BadRequestError(
+            f"tenant {tenant.name} may use {format_gpu(tenant.elastic_cap)} without a grant, so {format_gpu(wanted)} "
+            "would change nothing; ask for more",
+            param=param,
+        )
+    if not 0 < new.for_ns <= GRANT_NS_MAX:
+        raise BadRequestError(
+            f"a grant for {format_duration(new.for_ns)} is not for a while; it lasts more than 0s and at most "
+            f"{format_duration(GRANT_NS_MAX)}, and what is to last longer belongs into the configuration",
+            param="for_ns",
+        )
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/admin/v1/grants",
+        create,
+        "A tenant may use more for a while, in place of what it was granted before",
+        wire.Grant,
+        body=wire.NewGrant,
+        status=201,
+    ),
+    Endpoint(
+        "POST", "/admin/v1/grants/{tenant}/end", end, "The tenant's own elastic_cap holds again", wire.Grant, ByTenant
+    ),
+)

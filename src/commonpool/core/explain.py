@@ -1,0 +1,232 @@
+"""Why something waited, or was refused, in words: every `Cause` and every `Reason` has its words here and only here.
+
+Names are those of the configuration (`a-z 0-9 . _ -`), so every text is one line of ASCII and fits into a header.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from commonpool.core.model import NS_PER_S, Cause, Outcome, Reason, UsageRecord, Wait
+
+PARTS_SHOWN: Final = 5  # of one wait in one line; a reader wants the longest, and a header has no room for a hundred
+_NS_PER_MS: Final = 1_000_000
+_NS_PER_TENTH: Final = NS_PER_S // 10
+
+
+class Words(NamedTuple):
+    """What happened, as a clause, and what one can do about it, as a sentence."""
+
+    text: str
+    advice: str
+
+
+class WaitPart(Wait, frozen=True, array_like=False):
+    """A part of a wait in words: all that was for one cause and one name, how long, and what to do about it."""
+
+    text: str
+    advice: str
+
+
+# Text, what stands in its braces where there is no name, advice. Without braces it is about nobody.
+_CAUSES: Final[dict[Cause, tuple[str, str, str]]] = {
+    Cause.OWN_QUEUE: (
+        "behind others of its tenant",
+        "",
+        "Give it a tier of higher priority, or its tenant a larger guarantee.",
+    ),
+    Cause.NO_REPLICA: (
+        "no replica of {} ready",
+        "its model",
+        "See `commonpool status` for why its replicas are not ready.",
+    ),
+    Cause.SLOTS: (
+        "every slot of {} or its KV memory taken",
+        "its model",
+        "Add replicas of the model, or ask for fewer tokens with max_tokens.",
+    ),
+    Cause.DEVICES: (
+        "too few GPUs free in {}",
+        "its pool",
+        "Add GPUs to the pool, or ask for fewer at once.",
+    ),
+    Cause.TURN: (
+        "others first in the order between tenants",
+        "",
+        "Give its tenant a larger guarantee, within which nobody passes it, or a larger weight for the surplus.",
+    ),
+    Cause.CONCURRENCY: (
+        "tenant at its concurrent_requests",
+        "",
+        "Raise limits.concurrent_requests of its tenant.",
+    ),
+    Cause.ELASTIC_CAP: (
+        "{} at its elastic_cap",
+        "tenant",
+        "Raise the elastic_cap there.",
+    ),
+    Cause.LOAN_DUE: (
+        "loan to {} due",
+        "another tenant",
+        "Keep more of the tenant's guarantee unlent, with headroom or reserved.",
+    ),
+    Cause.POOL_FULL: (
+        "tenant at its guarantee and nothing left to borrow",
+        "",
+        "Give its tenant a larger guarantee, or the pool more GPUs.",
+    ),
+    Cause.BORROWING_DENIED: (
+        "tenant at its guarantee and borrowing denied while {} waits for its own",
+        "another tenant",
+        "Give its tenant a larger guarantee, or the pool more GPUs.",
+    ),
+    Cause.FORECAST: (
+        "tenant at its guarantee and idle GPUs wanted back too soon for a long loan",
+        "",
+        "State a shorter expected duration if it has one, or give its tenant a larger guarantee.",
+    ),
+}
+
+_REASONS: Final[dict[Reason, Words]] = {
+    Reason.NEVER_FITS: Words(
+        "it asks for more than its tenant or a replica can ever give",
+        "Ask for fewer sequences, a shorter prompt or fewer tokens out, or have the tenant's elastic_cap raised.",
+    ),
+    Reason.QUEUE_FULL: Words(
+        "its tenant's queue_length was reached",
+        "Send fewer at once, or raise limits.queue_length or the tenant's guarantee.",
+    ),
+    Reason.PROMISE: Words(
+        "it could not be started within what its tenant's max_wait promises",
+        "Try again later, raise the tenant's guarantee, or set a longer queue.max_wait.",
+    ),
+    Reason.REQUESTS_PER_MINUTE: Words(
+        "its tenant had used its requests a minute",
+        "Try again after the answer's retry-after, or raise limits.requests_per_minute.",
+    ),
+    Reason.TOKENS_PER_MINUTE: Words(
+        "its tenant had used its tokens a minute",
+        "Try again after the answer's retry-after, or raise limits.tokens_per_minute.",
+    ),
+    Reason.BYTES_PER_SECOND: Words(
+        "its tenant had used its bytes a second",
+        "Try again after the answer's retry-after, or raise limits.bytes_per_second.",
+    ),
+    Reason.NO_REPLICA: Words(
+        "no replica of its model was ready within max_wait",
+        "See `commonpool status` for why its replicas are not ready.",
+    ),
+    Reason.NO_JOURNAL: Words(
+        "its usage could not be recorded, and unmetered work does not exist",
+        "See the warnings of `commonpool status`; most often a disk is full.",
+    ),
+    Reason.UNKNOWN_TENANT: Words(
+        "its tenant does not exist any more",
+        "Use a key of a tenant of the configuration in force.",
+    ),
+    Reason.UNKNOWN_MODEL: Words(
+        "its model does not exist, or is not open to its tenant",
+        "Ask for one that /v1/models lists.",
+    ),
+    Reason.UNKNOWN_POOL: Words(
+        "its pool does not exist, or is not its tenant's",
+        "Name the pool that its tenant draws on.",
+    ),
+    Reason.UNKNOWN_TIER: Words(
+        "its tier is unknown to its tenant",
+        "Use one of the tiers in the tenant's queue.priority.",
+    ),
+}
+
+
+def cause(wait: Wait) -> Words:
+    """A cause in words."""
+    text, nobody, advice = _CAUSES[wait.cause]
+    return Words(text.format(wait.name or nobody), advice)
+
+
+def refusal(reason: str) -> Words:
+    """The reason of a refusal in words. One that is no `Reason` (a newer version wrote it) stands for itself."""
+    return _REASONS[Reason(reason)] if reason in _REASONS else Words(reason or "the reason is not known", "")
+
+
+def parts(waits: Iterable[Wait]) -> tuple[WaitPart, ...]:
+    """The wait by cause and name, the longest first, as first seen among equals; nothing of no length."""
+    sums: dict[tuple[Cause, str], int] = {}
+    for wait in waits:
+        key = wait.cause, wait.name
+        sums[key] = sums.get(key, 0) + wait.ns
+    longest_first = sorted(((ns, key) for key, ns in sums.items() if ns > 0), key=lambda item: -item[0])
+    found = (Wait(*key, ns) for ns, key in longest_first)
+    return tuple(WaitPart(wait.cause, wait.name, wait.ns, *cause(wait)) for wait in found)
+
+
+def sentence(wait_ns: int, waits: Iterable[Wait]) -> str:
+    """How long it waited and for what, the longest first: `4.1 s: loan to support due 3.2 s, ... 0.9 s`.
+
+    A single cause that is all of it has no time of its own. Without causes it is the time alone.
+    """
+    found = parts(waits)
+    if not found:
+        return duration(wait_ns)
+    if len(found) == 1 and duration(found[0].ns) == duration(wait_ns):
+        return f"{duration(wait_ns)}: {found[0].text}"
+    shown = [f"{part.text} {duration(part.ns)}" for part in found[:PARTS_SHOWN]]
+    if len(found) > PARTS_SHOWN:
+        shown.append(f"{len(found) - PARTS_SHOWN} more")
+    return f"{duration(wait_ns)}: {', '.join(shown)}"
+
+
+def header(wait_ns: int, waits: Iterable[Wait]) -> str:
+    """The value of `x-commonpool-wait`: `4.123s; loan_due=support 3.200s; own_queue 0.923s`.
+
+    The whole wait, then its longest parts of a millisecond and more: cause, `=name` where it is about somebody, time.
+    Every time is in seconds, cut to milliseconds.
+    """
+    value = _seconds(wait_ns)
+    for part in parts(waits)[:PARTS_SHOWN]:
+        if part.ns >= _NS_PER_MS:
+            about = f"={part.name}" if part.name else ""
+            value += f"; {part.cause.value}{about} {_seconds(part.ns)}"
+    return value
+
+
+def live(waits: Iterable[Wait] | None) -> str:
+    """What a request does now: it waits, for this so far, or it runs (None)."""
+    if waits is None:
+        return "running"
+    so_far = tuple(waits)
+    return f"waiting for {sentence(sum(wait.ns for wait in so_far), so_far)}"
+
+
+def attempt(record: UsageRecord) -> str:
+    """What became of an attempt, and what it waited for."""
+    match record.outcome:
+        case Outcome.COMPLETED:
+            said = "completed"
+        case Outcome.CANCELLED:
+            said = "cancelled, its client went away"
+        case Outcome.FAILED:
+            said = f"failed with status {record.status}"
+        case Outcome.REFUSED:
+            said = f"refused, {refusal(record.reason).text}"
+    waited = sentence(record.wait_ns, record.waits)
+    return f"{said}; waited {waited}" if record.wait_ns else f"{said}; did not wait"
+
+
+def duration(ns: int) -> str:
+    """A length of time for people, rounded down: `0 s`, `<1 ms`, `420 ms`, `4.1 s`, `3 min 20 s`, `5 h 12 min`."""
+    if 0 < ns < _NS_PER_MS:
+        return "<1 ms"
+    if 0 < ns < NS_PER_S:
+        return f"{ns // _NS_PER_MS} ms"
+    if ns < 120 * NS_PER_S:
+        whole, tenth = divmod(ns // _NS_PER_TENTH, 10)
+        return f"{whole}.{tenth} s" if tenth else f"{whole} s"
+    minutes, seconds = divmod(ns // NS_PER_S, 60)
+    hours, left = divmod(minutes, 60)
+    return f"{hours} h {left} min" if hours else f"{minutes} min {seconds} s"
+
+
+def _seconds(ns: int) -> str:
+    whole, milliseconds = divmod(ns // _NS_PER_MS, 1000)
+    return f"{whole}.{milliseconds:03d}s"

@@ -1,0 +1,326 @@
+"""Sites: where work runs and where it waits. A deployment with its replicas, and the bare devices of a pool for jobs.
+
+A site says whether a head can run now, where, and if not why (`Room`); the machine decides who is asked.
+"""
+
+from typing import Final, cast
+
+from commonpool.core.effects import Dispatch, Effect, Start
+from commonpool.core.forecast import Forecast
+from commonpool.core.lending import Loans
+from commonpool.core.model import NS_PER_S, Cause, Deployment, Replica
+from commonpool.core.queueing import Entry, Flow, Pace, Room, Spot
+from commonpool.core.quota import Node, Quota
+from commonpool.core.sizing import Shape
+
+_SLOTS: Final = Cause.SLOTS
+_NO_REPLICA: Final = Cause.NO_REPLICA
+# How far a tenant's jobs may be looked through for one that fits where its head does not.
+_LOOK_AHEAD: Final = 32
+
+
+class Running(Spot):
+    """A replica and what is taken of it."""
+
+    __slots__ = ("draining", "id", "kv_tokens", "kv_used", "lost", "replica", "slots", "slots_used", "suspect")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.id = replica.id
+        self.slots = replica.slots
+        self.kv_tokens = replica.kv_tokens
+        self.slots_used = 0
+        self.kv_used = 0
+        self.draining = False
+        self.lost = False
+        self.suspect = False  # an attempt has just failed there: nothing new until the next tick
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes new requests."""
+        return not (self.draining or self.suspect)
+
+
+class Site(Room):
+    """A line, what it draws on, and what was learned of its speed."""
+
+    __slots__ = ("held", "loans", "quota")
+
+    def __init__(self, name: str, quota: Quota, loans: Loans) -> None:
+        super().__init__(name)
+        self.quota = quota
+        self.loans = loans
+        self.held = False  # one that needs much room at once has waited too long: what is free is kept for it
+
+    def spare(self) -> bool:
+        """Whether anything at all could start here."""
+        raise NotImplementedError
+
+    def occupy(self, spot: Spot, entry: Entry) -> None:
+        """It runs there from now on."""
+        raise NotImplementedError
+
+    def vacate(self, entry: Entry) -> None:
+        """It runs there no more."""
+        raise NotImplementedError
+
+    def begun(self, entry: Entry) -> Effect:
+        """The effect that starts it."""
+        raise NotImplementedError
+
+    def service(self, entry: Entry) -> int:
+        """What its flow's counter is charged for it in advance."""
+        raise NotImplementedError
+
+    def busy(self) -> Cause:
+        """Why nothing starts here, when that is not a matter of quota."""
+        raise NotImplementedError
+
+    def explain(self, flow: Flow, now: int) -> None:
+        """Note in a flow why its head waits, when nobody has asked about that head itself."""
+        cause, about = self.busy(), self.name
+        if not flow.node.entitled:
+            if self.quota.claimed:
+                cause, about = Cause.BORROWING_DENIED, self.quota.claimed
+        elif cause is not _NO_REPLICA and self.loans.lent(flow.tenant):
+            cause, about = Cause.LOAN_DUE, self.loans.newest_borrower(flow.tenant)
+        flow.note(now, cause, about)
+
+    def _blocked(self, flow: Flow, blocker: Node) -> None:
+        """No room on its own path: it is looked at again when room is given back there."""
+        self.cause, self.about = _bound(blocker), blocker.name
+        if flow.length:
+            blocker.waiters[flow] = None
+            self.line.park(flow)
+
+    def _no_room(self, flow: Flow, *, own: bool) -> None:
+        """Nothing is free in the pool. What a tenant needs of its own guarantee is earmarked for it."""
+        if not own:
+            self.cause, self.about = Cause.POOL_FULL, ""
+            return
+        self.quota.claimed = self.quota.claimed or flow.tenant
+        self.cause, self.about = Cause.LOAN_DUE, self.loans.newest_borrower(flow.tenant)
+
+
+class Serving(Site):
+    """A deployment and its replicas."""
+
+    __slots__ = ("free_slots", "ready", "replicas", "runs", "shape", "version")
+
+    def __init__(self, deployment: Deployment, quota: Quota, loans: Loans) -> None:
+        super().__init__(deployment.model, quota, loans)
+        self.configure(deployment, quota, loans)
+        self.replicas: dict[str, Running] = {}
+        self.free_slots = 0  # on replicas that take new requests
+        self.ready = False  # whether there are replicas that will
+        self.runs = Pace()  # how long a request runs
+
+    def configure(self, deployment: Deployment, quota: Quota, loans: Loans) -> None:
+        """Take over a deployment; what runs goes on in the shape that it has."""
+        self.quota, self.loans = quota, loans
+        self.version = deployment.version
+        self.shape = Shape(deployment)
+
+    def spare(self) -> bool:
+        return self.free_slots > 0
+
+    def busy(self) -> Cause:
+        return _SLOTS if self.ready else _NO_REPLICA
+
+    def fit(self, entry: Entry, now: int) -> Spot | None:
+        flow = entry.flow
+        node = flow.node
+        blocker = self.quota.blocker(node, entry.ask)
+        if blocker is not None:
+            self._blocked(flow, blocker)
+            return None
+        if self.quota.free_for(node) < entry.ask:
+            self._no_room(flow, own=node.entitled)
+            return None
+        spot = None if self.held or self.free_slots <= 0 else self._roomiest(entry)
+        if spot is None:
+            self.cause, self.about = self.busy(), self.name
+            if entry.deadline <= now and node.entitled:
+                self.held = True  # it needs several slots of one replica at once, and has waited long enough for them
+        return spot
+
+    def occupy(self, spot: Spot, entry: Entry) -> None:
+        running = cast("Running", spot)
+        running.slots_used += entry.sequences
+        running.kv_used += entry.kv
+        entry.replica_id = running.id
+        entry.version = self.version
+        self.free_slots -= entry.sequences
+
+    def vacate(self, entry: Entry) -> None:
+        """A lost replica is kept until the last request on it has ended, so that everything is given back once."""
+        running = self.replicas[entry.replica_id]
+        running.slots_used -= entry.sequences
+        running.kv_used -= entry.kv
+        if running.open:
+            self.free_slots += entry.sequences
+        elif running.lost:
+            self.forget_if_idle(running)
+
+    def begun(self, entry: Entry) -> Effect:
+        return Dispatch(entry.id, entry.attempt, entry.replica_id, entry.dispatched - entry.arrived, entry.waits)
+
+    def service(self, entry: Entry) -> int:
+        return entry.work // entry.ask
+
+    def count_free_slots(self) -> None:
+        """After a replica came, drained or went."""
+        self.free_slots = sum(r.slots - r.slots_used for r in self.replicas.values() if r.open)
+        self.ready = any(not r.draining for r in self.replicas.values())
+
+    def doubt(self, replica_id: str) -> None:
+        """An attempt failed there. A dead replica frees its slots at once and would eat the whole queue."""
+        running = self.replicas.get(replica_id)
+        if running is not None:
+            running.suspect = True
+            self.count_free_slots()
+
+    def trust(self) -> None:
+        """Give those that failed a moment ago another chance."""
+        if any(running.suspect for running in self.replicas.values()):
+            for running in self.replicas.values():
+                running.suspect = False
+            self.count_free_slots()
+
+    def forget_if_idle(self, running: Running) -> None:
+        if not running.slots_used:
+            del self.replicas[running.id]
+
+    def _roomiest(self, entry: Entry) -> Running | None:
+        """The replica with most room that can take the request; on a second attempt another one if possible."""
+        best: Running | None = None
+        best_again = True
+        best_slots = best_of = 1
+        for running in self.replicas.values():
+            replica = running.replica
+            slots = running.slots_used + entry.sequences
+            of = replica.slots
+            if running.draining or running.suspect or slots > of or running.kv_used + entry.kv > replica.kv_tokens:
+                continue
+            again = entry.replica_id != "" and replica.id == entry.replica_id
+            # slots / of < best_slots / best_of, in whole numbers
+            if (
+                best is None
+                or (best_again and not again)
+                or (best_again == again and slots * best_of < best_slots * of)
+            ):
+                best, best_again, best_slots, best_of = running, again, slots, of
+        return best
+
+
+class Devices(Site):
+    """The devices of a pool as jobs see them: what no replica and no other job holds. milli_gpu.
+
+    A job is within its tenant's guarantee when all that it asks for is. What it takes beyond that it borrows for long,
+    so the forecast of the lenders' demand bounds it as well. Where a job finds no room it is passed by those that do,
+    of its own tenant and of others, but not for ever: when it is overdue its tenant's others wait, and once per
+    `PASS_PRICE` jobs from the surplus it may have all that frees kept for it.
+    """
+
+    __slots__ = ("by_jobs", "by_replicas", "forecasts", "spot")
+
+    def __init__(self, quota: Quota, loans: Loans, forecasts: dict[str, Forecast]) -> None:
+        super().__init__(quota.pool, quota, loans)
+        self.forecasts = forecasts
+        self.by_replicas = 0
+        self.by_jobs = 0
+        self.spot = Spot()
+        self.pace.expected = 1  # the unit of a job's service is a nanosecond
+
+    @property
+    def free(self) -> int:
+        return self.quota.capacity - self.by_replicas - self.by_jobs
+
+    def spare(self) -> bool:
+        return self.free > 0
+
+    def busy(self) -> Cause:
+        return Cause.DEVICES
+
+    def choose(self, flow: Flow, now: int) -> tuple[Entry, Spot] | None:
+        head = flow.head(now)
+        if head is None:
+            return None
+        spot = self.fit(head, now)
+        if spot is not None:
+            return head, spot
+        why = self.cause, self.about
+        if head.deadline > now:
+            for seen, entry in enumerate(flow.waiting()):
+                if seen >= _LOOK_AHEAD:
+                    break
+                if entry.ask < head.ask or entry.also:  # what asks for as much fits no better
+                    spot = self.fit(entry, now)
+                    if spot is not None:
+                        return entry, spot
+        self.cause, self.about = why
+        blocker = self._blocker(head)
+        if blocker is not None:
+            self._blocked(flow, blocker)
+        return None
+
+    def _blocker(self, entry: Entry) -> Node | None:
+        blocker = self.quota.blocker(entry.flow.node, entry.ask)
+        for quota, its, amount in entry.also:
+            blocker = blocker or quota.blocker(its, amount)
+        return blocker
+
+    def fit(self, entry: Entry, now: int) -> Spot | None:
+        flow = entry.flow
+        node = flow.node
+        # 1. Its tenant's own bounds, in every resource.
+        blocker = self._blocker(entry)
+        if blocker is not None:
+            self.cause, self.about = _bound(blocker), blocker.name
+            return None
+        # 2. What it borrows: nothing while somebody waits for its own, and nothing that is wanted back too soon.
+        borrowed = node.use + entry.ask - max(node.use, node.guaranteed)
+        own = borrowed <= 0 and all(its.use + amount <= its.guaranteed for _, its, amount in entry.also)
+        if not own and self.quota.claimed not in ("", flow.tenant):
+            self.cause, self.about = Cause.BORROWING_DENIED, self.quota.claimed
+            return None
+        # 3. What is free, in every resource, and on the devices.
+        short = self.quota.free_for(node) < entry.ask
+        for quota, its, amount in entry.also:
+            short = short or quota.free_for(its) < amount
+        if short:
+            self._no_room(flow, own=own)
+            if entry.deadline <= now and self.line.may_pass():
+                self.quota.claimed = self.quota.claimed or flow.tenant
+            return None
+        if self.held or self.free < entry.ask:
+            self.cause, self.about = Cause.DEVICES, self.name
+            if own and entry.deadline <= now:
+                self.held = True
+            return None
+        if borrowed > 0 and borrowed > self._long_lendable(entry, now):
+            self.cause, self.about = Cause.FORECAST, ""
+            return None
+        return self.spot
+
+    def _long_lendable(self, entry: Entry, now: int) -> int:
+        return self.loans.long_lendable(entry.flow.node, now, entry.work // entry.ask, self.forecasts)
+
+    def occupy(self, spot: Spot, entry: Entry) -> None:  # noqa: ARG002 - all devices are one place, until placement
+        self.by_jobs += entry.ask
+        if entry.deadline <= entry.dispatched:
+            self.line.passed()
+
+    def vacate(self, entry: Entry) -> None:
+        self.by_jobs -= entry.ask
+
+    def begun(self, entry: Entry) -> Effect:
+        return Start(entry.id, entry.attempt, entry.dispatched - entry.arrived, entry.waits)
+
+    def service(self, entry: Entry) -> int:
+        return entry.work // NS_PER_S
+
+
+def _bound(blocker: Node) -> Cause:
+    full = blocker.running_max is not None and blocker.running >= blocker.running_max
+    return Cause.CONCURRENCY if full else Cause.ELASTIC_CAP

@@ -10,7 +10,8 @@ SHELL := /bin/sh
 
 CONFIG ?= commonpool.yaml
 BIN := .venv/bin
-CODE := src tests benchmarks
+CODE := src tests benchmarks hatch_build.py
+COMPILED := build/compiled
 RUN := .venv/.ready-to-run
 DEV := .venv/.ready-to-develop
 
@@ -57,12 +58,25 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: up
-up: $(RUN) ## set up and start the product (CONFIG=commonpool.yaml)
-	@exec $(BIN)/commonpool up "$(CONFIG)"
+up: $(RUN) $(wildcard $(COMPILED)/.made) ## set up and start the product (CONFIG=commonpool.yaml)
+	@exec $(if $(wildcard $(COMPILED)/.made),env PYTHONPATH="$(CURDIR)/$(COMPILED)") $(BIN)/commonpool up "$(CONFIG)"
 
 .PHONY: test
 test: lint ## set up and run everything that CI runs
 	@$(BIN)/python -m pytest -q
+
+# A copy of the product with a compiled core, which goes before the sources where PYTHONPATH names it. Beside the sources
+# it would hide what is changed there.
+$(COMPILED)/.made: hatch_build.py pyproject.toml $(shell find src -type f ! -name '*.pyc') | $(DEV)
+	@rm -rf $(COMPILED) build/wheel
+	@echo "compiling the core, for about half a minute"
+	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m hatchling build --target wheel --directory build/wheel
+	@$(BIN)/python -m zipfile -e build/wheel/*.whl $(COMPILED)
+	@touch $@
+
+.PHONY: compile
+compile: $(COMPILED)/.made ## compile the core, which `make up` then runs (needs a C compiler)
+	@PYTHONPATH="$(CURDIR)/$(COMPILED)" $(BIN)/python -m commonpool version
 
 .PHONY: lint
 lint: $(DEV) ## check style, types and layers
@@ -81,7 +95,12 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: bench-gateway bench-sharing bench-models ## run every benchmark and print its figures
+bench: bench-core bench-gateway bench-sharing bench-models ## run every benchmark and print its figures
+
+.PHONY: bench-core
+bench-core: $(DEV) ## measure the core alone, pure and compiled
+	@$(MAKE) --no-print-directory compile || echo "measuring the pure core only"
+	@$(BIN)/python -m benchmarks.bench_core
 
 .PHONY: bench-gateway
 bench-gateway: $(DEV) ## measure the data plane beside a plain proxy

@@ -1,16 +1,15 @@
 """The figures of `bench_gateway` as Markdown, and their place in docs/results/gateway.md."""
 
 import importlib.metadata
-import platform
 import re
 import shutil
 import statistics
 import subprocess
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks import machine
 from benchmarks.rig import RigError, Sample
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "gateway.md"
@@ -44,7 +43,7 @@ def figures(
         "",
         "Kept by the product during this, as `commonpool usage` tells it: " + "; ".join(kept) + ".",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, {_machine()}; {_versions()}.",
+        f"{datetime.now(UTC):%Y-%m-%d}, {machine.cores()}; {_versions()}.",
     ]
     return "\n".join(lines)
 
@@ -78,14 +77,8 @@ def _ratio(ours: Sequence[Sample], theirs: Sequence[Sample], product: str, basel
     )
 
 
-def _machine() -> str:
-    models = re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    return f"{len(models)} cores of {models[0] if models else platform.machine()}"
-
-
 def _versions() -> str:
-    optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    found = [f"Python {platform.python_version()} built with{'' if optimised else 'out'} --enable-optimizations"]
+    found = [machine.python()]
     found += [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
     for program, option in (("wrk", "-v"), ("nginx", "-v")):
         path = shutil.which(program, path="/usr/sbin:/usr/local/bin:/usr/bin:/bin")

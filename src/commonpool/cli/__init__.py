@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import typer
 
-from commonpool.cli import config, explain, grants, keys, status, up, usage, version
+from commonpool.cli import config, explain, grants, keys, simulate, status, up, usage, version
 from commonpool.cli.exits import EPILOG, CommandError, ExitCode
 
 commands = typer.Typer(
@@ -32,6 +32,7 @@ for command in (
     grants.grant,
     usage.usage,
     explain.explain,
+    simulate.simulate,
     config.schema,
     version.version,
 ):

@@ -25,7 +25,8 @@ class Ended(msgspec.Struct, frozen=True, gc=False, tag=True):
 
     `first_token_at` is the absolute time of the answer's first byte, or of its first event where the engine streams
     it; 0 when there was none. `status` is what the client got (499 when it went away). `retry` asks for another
-    attempt: only sensible while the client has got nothing. `bytes_out` is the size of the answer.
+    attempt: only sensible while the client has got nothing. Failed attempts are at most two; one that was taken off its
+    replica (cancelled, with retry) does not count. `bytes_out` is the size of the answer.
     """
 
     request_id: str

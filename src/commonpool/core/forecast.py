@@ -14,23 +14,31 @@ from commonpool.core.model import NS_PER_HOUR
 HOURS_A_WEEK: Final = 168
 HOURS_A_DAY: Final = 24
 WEEKS_KEPT: Final = 8
+_UNSEEN: Final = -1
 
 
 class Forecast:
     """One tenant's peaks of demand (milli_gpu that it uses or waits for), hour by hour, for the last eight weeks."""
 
-    __slots__ = ("_demand", "_first", "_peaks")
+    __slots__ = ("_demand", "_first", "_hour_ends", "_known", "_levels", "_peaks", "_unseen")
 
     def __init__(self) -> None:
         self._demand = 0  # since the last change
         self._first = 0  # the hour of the first peak
+        self._hour_ends = 0  # the time at which the running hour is over
         self._peaks = array("q")  # one an hour without a gap; the last is of the running hour
+        self._levels = array("q", [_UNSEEN]) * HOURS_A_WEEK  # the quantile of each hour of the week
+        self._unseen = HOURS_A_WEEK
+        self._known: dict[int, int] = {}  # the quantile by the last hour of the horizon, while nothing has changed
 
     def observe(self, demand: int, now: int) -> None:
         """The demand is this from now on. Call it whenever it changes; until the next call it stays."""
-        self._advance(now)
+        if now >= self._hour_ends:
+            self._advance(now)
         self._demand = demand
-        self._peaks[-1] = max(self._peaks[-1], demand)
+        if demand > self._peaks[-1]:
+            self._peaks[-1] = demand
+            self._known.clear()
 
     def quantile(self, now: int, horizon_ns: int) -> int | None:
         """The demand that is reached in one week out of ten in the worst hour from `now` to `now + horizon_ns`.
@@ -44,13 +52,18 @@ class Forecast:
         self._advance(now)
         hour = now // NS_PER_HOUR
         last = min((now + max(1, horizon_ns) - 1) // NS_PER_HOUR, hour + HOURS_A_WEEK - 1)
-        recent = max(self._peaks[-HOURS_A_DAY:])
-        return max(self._peaks[-1], *(self._hour(each, recent) for each in range(hour, last + 1)))
+        known = self._known.get(last)
+        if known is None:
+            known = self._known[last] = self._worst(hour, last)
+        return known
 
-    def _hour(self, hour: int, unseen: int) -> int:
-        """The 0.9-quantile of the peaks at this hour of the past weeks, or `unseen` without any."""
-        place = hour - self._first - HOURS_A_WEEK
-        return unseen if place < 0 else _quantile(sorted(self._peaks[place::-HOURS_A_WEEK]))
+    def _worst(self, hour: int, last: int) -> int:
+        start, end = hour % HOURS_A_WEEK, hour % HOURS_A_WEEK + last - hour + 1
+        levels = self._levels[start:end]
+        if end > HOURS_A_WEEK:
+            levels += self._levels[: end - HOURS_A_WEEK]
+        best = max(self._peaks[-1], *levels)
+        return max(best, *self._peaks[-HOURS_A_DAY:]) if self._unseen and _UNSEEN in levels else best
 
     def _advance(self, now: int) -> None:
         """Open the running hour. In the hours since the last one the demand stayed what it was."""
@@ -58,6 +71,7 @@ class Forecast:
         if not self._peaks:
             self._first = hour
             self._peaks.append(0)
+            self._hour_ends = (hour + 1) * NS_PER_HOUR
         passed = hour - self._first - len(self._peaks) + 1
         if passed <= 0:
             return
@@ -66,6 +80,12 @@ class Forecast:
         if len(self._peaks) > kept:
             del self._peaks[: len(self._peaks) - kept]
         self._first = hour + 1 - len(self._peaks)
+        self._hour_ends = (hour + 1) * NS_PER_HOUR
+        self._known.clear()
+        for over in range(hour - min(passed, HOURS_A_WEEK), hour):
+            seen = self._peaks[over - self._first :: -HOURS_A_WEEK]
+            self._unseen -= self._levels[over % HOURS_A_WEEK] == _UNSEEN
+            self._levels[over % HOURS_A_WEEK] = _quantile(sorted(seen))
 
 
 def _quantile(ordered: list[int]) -> int:

@@ -175,7 +175,7 @@ class Machine:
         quota = self.state.quotas[pool]
         devices = self.state.devices[pool]
         sites = self.state.sites_of[pool]
-        quota.claimed = ""
+        quota.claimed = devices.claimed = ""
         for site in sites:
             site.held = False
             if site.line.waiting:
@@ -251,7 +251,7 @@ class Machine:
         service = INPUT_COST * usage.tokens_in + OUTPUT_COST * usage.tokens_out
         if service and event.outcome is _COMPLETED:
             self._learn(site, entry, request, usage, service, now)
-        if event.retry:
+        if event.retry and event.outcome is _FAILED:
             site.doubt(entry.replica_id)
         freed = self._release(site, entry, service, now)
         if entry.flow.account.bytes is not None:
@@ -269,7 +269,8 @@ class Machine:
             usage=usage,
             first_token_at=event.first_token_at,
         )
-        again = event.retry and entry.attempt < ATTEMPTS_MAX and self._judge(entry) is None
+        spent = event.outcome is _FAILED and entry.attempt >= ATTEMPTS_MAX
+        again = event.retry and not spent and self._judge(entry) is None
         if not again:
             self._settle_tokens(entry, usage.tokens_in + usage.tokens_out, now)
         self._over(entry, record, event.retry, again, effects)
@@ -306,6 +307,8 @@ class Machine:
         """
         flow = entry.flow
         site.vacate(entry)
+        if isinstance(site, Serving) and entry.replica_id not in site.replicas:
+            self.state.count_devices()  # it was lost, and this was the last on it
         pool = entry.node.pool
         freed = self.state.quotas[pool].give(entry.node, entry.ask)
         for quota, its, amount in entry.also:

@@ -146,21 +146,33 @@ class Entry:
         self.waits = ()
 
 
+class Slice:
+    """Neighbours in a queue, as one in the question when they turn urgent: the earliest deadline, the most ahead."""
+
+    __slots__ = ("ahead", "deadline", "last")
+
+    def __init__(self, entry: Entry) -> None:
+        self.deadline = entry.deadline
+        self.ahead = entry.ahead
+        self.last = entry.seq
+
+
 class Queue:
     """What waits in one priority of a flow, oldest first. A linked list: whatever leaves takes its memory with it.
 
-    `_urgent` has the times at which the queue turns urgent, each with the place of the entry that it comes from: the
-    smallest first, and only those that nobody behind them undercuts (the minimum of a sliding window). When an entry
-    is cancelled its time stays until those before it have left, so a flow may turn urgent too early, never too late.
+    When it turns urgent depends on the pace, which changes, so that is worked out from slices of a 64th of max_wait
+    each: few, however many wait. A slice stays until the last of it has left or been passed; so the queue may turn
+    urgent that much too early, never too late.
     """
 
-    __slots__ = ("_urgent", "first", "last", "priority")
+    __slots__ = ("_slices", "first", "last", "priority", "urgent_at")
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
         self.first: Entry | None = None
         self.last: Entry | None = None
-        self._urgent: deque[tuple[int, int]] = deque()
+        self.urgent_at = _FAR  # when the first of them turns urgent, a time that may have passed
+        self._slices: deque[Slice] = deque()
 
     def insert(self, entry: Entry, pace: int) -> None:
         """At its place in the order of arrival: the end, except for another attempt at something older."""
@@ -180,9 +192,10 @@ class Queue:
             self.last = entry
         else:
             after.preceding = entry
-        self._note(entry, pace)
+        part = self._join(entry)
+        self.urgent_at = min(self.urgent_at, part.deadline - part.ahead * pace)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: Entry, pace: int) -> None:
         before, after = entry.preceding, entry.following
         entry.preceding = entry.following = None
         if after is None:
@@ -193,37 +206,48 @@ class Queue:
             before.following = after
             return
         self.first = after
-        urgent = self._urgent
-        if after is None:
-            urgent.clear()
-            return
-        while urgent and urgent[0][1] < after.seq:
-            urgent.popleft()
-
-    def urgent_at(self) -> int:
-        """When the first of them turns urgent, a time that may have passed."""
-        return self._urgent[0][0] if self._urgent else _FAR
+        slices = self._slices
+        gone = False
+        while slices and (after is None or slices[0].last < after.seq):
+            slices.popleft()
+            gone = True
+        if gone:
+            self.rank(pace)
 
     def rank(self, pace: int) -> None:
-        """Work out anew when each turns urgent."""
-        self._urgent.clear()
+        """Work out anew when the first of them turns urgent."""
+        at = _FAR
+        for part in self._slices:
+            at = min(at, part.deadline - part.ahead * pace)
+        self.urgent_at = at
+
+    def cut(self) -> None:
+        """Make the slices anew: the deadlines have changed."""
+        self._slices.clear()
         entry = self.first
         while entry is not None:
-            self._note(entry, pace)
+            self._join(entry)
             entry = entry.following
 
-    def _note(self, entry: Entry, pace: int) -> None:
-        at = entry.deadline - entry.ahead * pace
-        urgent = self._urgent
-        newer: list[tuple[int, int]] = []
-        while urgent and urgent[-1][1] > entry.seq:  # none, except for another attempt
-            newer.append(urgent.pop())
-        if not newer or newer[-1][0] > at:
-            while urgent and urgent[-1][0] >= at:
-                urgent.pop()
-            urgent.append((at, entry.seq))
-        while newer:
-            urgent.append(newer.pop())
+    def _join(self, entry: Entry) -> Slice:
+        """The slice that an entry belongs to: the last, a new one, or for another attempt the one that it is in."""
+        slices = self._slices
+        if slices:
+            part = slices[-1]
+            if entry.seq < part.last:
+                for part in slices:
+                    if entry.seq < part.last:
+                        break
+            elif entry.deadline - part.deadline > (entry.deadline - entry.arrived) >> 6:
+                part = Slice(entry)
+                slices.append(part)
+            part.deadline = min(part.deadline, entry.deadline)
+            part.ahead = max(part.ahead, entry.ahead)
+            part.last = max(part.last, entry.seq)
+        else:
+            part = Slice(entry)
+            slices.append(part)
+        return part
 
 
 class Account:
@@ -347,7 +371,7 @@ class Flow:
         self.work -= entry.work
         self.account.waiting -= 1
         self.account.asked -= entry.ask
-        self._queue(entry.priority).remove(entry)
+        self._queue(entry.priority).remove(entry, self._urgent_by)
 
     def head(self, now: int) -> Entry | None:
         """The request to serve next, not removed."""
@@ -355,12 +379,12 @@ class Flow:
             return None
         pace = self.room.pace.careful
         if 2 * pace > 3 * self._urgent_by or 2 * pace < self._urgent_by:
-            # The pace is another one by half or more. That is rare, so the whole flow is worked out anew.
+            # The pace is another one by half or more.
             self._urgent_by = pace
             for queue in self._queues:
                 queue.rank(pace)
         for queue in self._queues:
-            if queue.urgent_at() <= now:
+            if queue.urgent_at <= now:
                 return self.earliest()
         for queue in self._queues:
             if queue.first is not None:
@@ -399,11 +423,16 @@ class Flow:
         for entry in self.waiting():
             entry.deadline = entry.arrived + max_wait_ns
         for queue in self._queues:
+            queue.cut()
             queue.rank(self._urgent_by)
 
     def charge(self, service: int) -> None:
         """Charge the counter for service (negative: give back)."""
-        self.counter += service * COUNTER_SCALE // self.weight
+        self.counter += self.scaled(service)
+
+    def scaled(self, service: int) -> int:
+        """What a counter of this flow's weight is charged for service."""
+        return service * COUNTER_SCALE // self.weight
 
     def note(self, now: int, cause: Cause, name: str) -> None:
         """From now on its head waits for this."""
@@ -461,6 +490,10 @@ class Room:
     def fit(self, entry: Entry, now: int) -> Spot | None:
         """Where it can run at once, or None; then it may park the entry's flow (and so change its line)."""
         raise NotImplementedError
+
+    def patience(self, flow: Flow, now: int) -> int | None:  # noqa: ARG002 - here none has any
+        """How much service others may get ahead of a flow whose head found no room; None: as much as they like."""
+        return None
 
     def choose(self, flow: Flow, now: int) -> tuple[Entry, Spot] | None:
         """Which of a flow's entries can run at once, and where: here only the head may."""
@@ -526,11 +559,11 @@ class Line:
 
     def next_within(self, now: int, room: Room) -> Found | None:
         """The next of those whose tenant is under its guarantee, and where it runs; None if none fits."""
-        return self._first(self._under, now, room)
+        return self._first(self._under, now, room, patient=True)
 
     def next_beyond(self, now: int, room: Room) -> Found | None:
         """The next to be served from the surplus. As `next_within`, after it."""
-        winner = self._first(self._contest, now, room)
+        winner = self._first(self._contest, now, room, patient=False)
         if winner is None:
             return None
         late = self._passing(winner[0].flow, now, room)
@@ -563,20 +596,32 @@ class Line:
             self._pass_credit = 0
         return late
 
-    def _first(self, heap: list[Place], now: int, room: Room) -> Found | None:
-        """The first flow in the heap's order of which something fits. Those that do not are put back."""
+    def _first(self, heap: list[Place], now: int, room: Room, *, patient: bool) -> Found | None:
+        """The first flow in the heap's order of which something fits. Those that do not are put back.
+
+        A large head that finds no room is passed by smaller ones, which would go on for ever while room comes free in
+        small parts. So those who are not `patient` are passed only by flows whose counter is ahead by no more than
+        the room's patience; then what comes free is kept for them.
+        """
         aside: list[Place] = []
         found: Found | None = None
+        furthest = _FAR
         while found is None:
             top = _valid_top(heap)
             if top is None:
                 break
             flow = top[2]
+            if top[0] > furthest:
+                flow.note(now, Cause.TURN, "")
+                break
             found = room.choose(flow, now)
             if found is None:
                 flow.note(now, room.cause, room.about)
                 if flow.stamp == top[1]:
                     aside.append(heapq.heappop(heap))
+                    patience = None if patient else room.patience(flow, now)
+                    if patience is not None:
+                        furthest = min(furthest, flow.counter + flow.scaled(patience))
         for item in aside:
             heapq.heappush(heap, item)
         return found

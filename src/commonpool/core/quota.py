@@ -127,12 +127,15 @@ class Quota:
         return free
 
     def blocker(self, node: Node, ask: int) -> Node | None:
-        """The first node on the tenant's path that has no room for `ask`, or None."""
+        """The first node on the tenant's path that has no room for `ask`, or None.
+
+        A cap at the whole capacity bounds nobody: there it is the pool that is full.
+        """
         if node.running_max is not None and node.running >= node.running_max:
             return node
         step: Node | None = node
         while step is not None:
-            if step.use + ask > step.cap:
+            if step.use + ask > step.cap < self.capacity:
                 return step
             step = step.parent
         return None

@@ -8,8 +8,8 @@ from typing import Final, cast
 from commonpool.core.effects import Dispatch, Effect, Start
 from commonpool.core.forecast import Forecast
 from commonpool.core.lending import Loans
-from commonpool.core.model import NS_PER_S, Cause, Deployment, Replica
-from commonpool.core.queueing import Entry, Flow, Pace, Room, Spot
+from commonpool.core.model import NS_PER_S, Cause, Deployment, Replica, Request
+from commonpool.core.queueing import INPUT_COST, Entry, Flow, Pace, Room, Spot
 from commonpool.core.quota import Node, Quota
 from commonpool.core.sizing import Shape
 
@@ -105,12 +105,13 @@ class Site(Room):
 class Serving(Site):
     """A deployment and its replicas."""
 
-    __slots__ = ("free_slots", "ready", "replicas", "runs", "shape", "version")
+    __slots__ = ("asked", "free_slots", "ready", "replicas", "runs", "shape", "version")
 
     def __init__(self, deployment: Deployment, quota: Quota, loans: Loans) -> None:
         super().__init__(deployment.model, quota, loans)
         self.configure(deployment, quota, loans)
         self.replicas: dict[str, Running] = {}
+        self.asked = 0  # the milli_gpu of what runs
         self.free_slots = 0  # on replicas that take new requests
         self.ready = False  # whether there are replicas that will
         self.runs = Pace()  # how long a request runs
@@ -135,7 +136,7 @@ class Serving(Site):
             self._blocked(flow, blocker)
             return None
         if self.quota.free_for(node) < entry.ask:
-            self._no_room(flow, own=node.entitled)
+            self._no_room(flow, own=node.entitled and node.use + entry.ask <= self.quota.capacity)
             return None
         spot = None if self.held or self.free_slots <= 0 else self._roomiest(entry)
         if spot is None:
@@ -144,6 +145,16 @@ class Serving(Site):
                 self.held = True  # it needs several slots of one replica at once, and has waited long enough for them
         return spot
 
+    def patience(self, flow: Flow, now: int) -> int | None:
+        """What its head is worth, where what runs here leaves room enough for it in the end."""
+        head = flow.head(now)
+        if head is None or self.quota.free_for(flow.node) + self.asked < head.ask:
+            return None
+        for running in self.replicas.values():
+            if running.open and running.slots >= head.sequences and running.kv_tokens >= head.kv:
+                return head.work // head.ask
+        return None
+
     def occupy(self, spot: Spot, entry: Entry) -> None:
         running = cast("Running", spot)
         running.slots_used += entry.sequences
@@ -151,12 +162,14 @@ class Serving(Site):
         entry.replica_id = running.id
         entry.version = self.version
         self.free_slots -= entry.sequences
+        self.asked += entry.ask
 
     def vacate(self, entry: Entry) -> None:
         """A lost replica is kept until the last request on it has ended, so that everything is given back once."""
         running = self.replicas[entry.replica_id]
         running.slots_used -= entry.sequences
         running.kv_used -= entry.kv
+        self.asked -= entry.ask
         if running.open:
             self.free_slots += entry.sequences
         elif running.lost:
@@ -166,7 +179,12 @@ class Serving(Site):
         return Dispatch(entry.id, entry.attempt, entry.replica_id, entry.dispatched - entry.arrived, entry.waits)
 
     def service(self, entry: Entry) -> int:
-        return entry.work // entry.ask
+        """Its prompt and half of its expected output: while it runs, half is there on average.
+
+        So a counter tells what its flow has been given, and who returns is lifted to what the others have been given,
+        not to what they will still get.
+        """
+        return (entry.work // entry.ask + INPUT_COST * cast("Request", entry.task).tokens_in) // 2
 
     def count_free_slots(self) -> None:
         """After a replica came, drained or went."""
@@ -222,13 +240,15 @@ class Devices(Site):
     `PASS_PRICE` jobs from the surplus it may have all that frees kept for it.
     """
 
-    __slots__ = ("by_jobs", "by_replicas", "forecasts", "spot")
+    __slots__ = ("by_jobs", "by_replicas", "claimed", "forecasts", "spot")
 
     def __init__(self, quota: Quota, loans: Loans, forecasts: dict[str, Forecast]) -> None:
         super().__init__(quota.pool, quota, loans)
         self.forecasts = forecasts
         self.by_replicas = 0
         self.by_jobs = 0
+        # The tenant whose job waits for room in another resource: no job borrows until it has it. Requests may go on.
+        self.claimed = ""
         self.spot = Spot()
         self.pace.expected = 1  # the unit of a job's service is a nanosecond
 
@@ -251,13 +271,15 @@ class Devices(Site):
             return head, spot
         why = self.cause, self.about
         if head.deadline > now:
+            least = head.ask
             for seen, entry in enumerate(flow.waiting()):
                 if seen >= _LOOK_AHEAD:
                     break
-                if entry.ask < head.ask or entry.also:  # what asks for as much fits no better
+                if entry.ask < least or entry.also:  # what asks for as much fits no better
                     spot = self.fit(entry, now)
                     if spot is not None:
                         return entry, spot
+                    least = min(least, entry.ask)
         self.cause, self.about = why
         blocker = self._blocker(head)
         if blocker is not None:
@@ -281,17 +303,21 @@ class Devices(Site):
         # 2. What it borrows: nothing while somebody waits for its own, and nothing that is wanted back too soon.
         borrowed = node.use + entry.ask - max(node.use, node.guaranteed)
         own = borrowed <= 0 and all(its.use + amount <= its.guaranteed for _, its, amount in entry.also)
-        if not own and self.quota.claimed not in ("", flow.tenant):
-            self.cause, self.about = Cause.BORROWING_DENIED, self.quota.claimed
+        claimed = self.quota.claimed or self.claimed
+        if not own and claimed not in ("", flow.tenant):
+            self.cause, self.about = Cause.BORROWING_DENIED, claimed
             return None
         # 3. What is free, in every resource, and on the devices.
-        short = self.quota.free_for(node) < entry.ask
-        for quota, its, amount in entry.also:
-            short = short or quota.free_for(its) < amount
-        if short:
+        claims = own or (entry.deadline <= now and self.line.may_pass())
+        if self.quota.free_for(node) < entry.ask:
             self._no_room(flow, own=own)
-            if entry.deadline <= now and self.line.may_pass():
+            if claims:
                 self.quota.claimed = self.quota.claimed or flow.tenant
+            return None
+        if any(quota.free_for(its) < amount for quota, its, amount in entry.also):
+            self.cause, self.about = Cause.POOL_FULL, ""
+            if claims:
+                self.claimed = self.claimed or flow.tenant
             return None
         if self.held or self.free < entry.ask:
             self.cause, self.about = Cause.DEVICES, self.name

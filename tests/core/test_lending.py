@@ -56,6 +56,13 @@ def test_the_largest_idle_guarantee_lends_first_ties_by_name_and_nobodys_last() 
     assert books(pool.loans) == {"a": {"c": 6, "b": 5, "d": 5, "": 1}}
 
 
+def test_what_nobody_owns_lends_last_however_often_it_has_lent() -> None:
+    pool = yard(("a", 0, None), ("b", 4, None))
+    give(pool, take(pool, "a", 10))
+    take(pool, "a", 3)
+    assert books(pool.loans) == {"a": {"b": 3}}
+
+
 def test_a_loan_ends_with_its_task_or_as_soon_as_its_borrower_is_covered() -> None:
     pool = yard(("a", 4, None), ("b", 20, None))
     first, second, third = (take(pool, "a", 3) for _ in range(3))

@@ -153,14 +153,20 @@ class Laws(RuleBasedStateMachine):
             blocked = site.quota.blocker(flow.node, entry.ask)
             room = site.quota.free_for(flow.node) >= entry.ask
             beyond = flow.node.use >= flow.node.guaranteed
-            kept = site.held or (beyond and site.quota.claimed)
+            behind = [(other, site.patience(other, self.world.now)) for other in site.line.flows.values()]
+            has_had_more = any(
+                other.contesting and patience is not None and flow.counter > other.counter + other.scaled(patience)
+                for other, patience in behind
+            )
+            kept = site.held or (beyond and (site.quota.claimed or has_had_more))
             assert blocked or not room or kept or site.free_slots <= 0 or site._roomiest(entry) is None
 
     @invariant()
     def who_contests_stands_where_its_counter_says(self) -> None:
         line = self.world.machine.state.sites["m"].line
-        for counter, stamp, flow in line._contest:
-            assert stamp != flow.stamp or counter == flow.counter
+        for place in line._contest:
+            flow = place.flow
+            assert flow.place is not place or place.key == flow.place_key <= flow.key == flow.counter
 
     @invariant()
     def accounts_count_what_waits(self) -> None:
@@ -170,7 +176,7 @@ class Laws(RuleBasedStateMachine):
         for name, account in state.accounts.items():
             mine = [e for e in self.world.machine._entries.values() if e.waiting and e.task.tenant == name]
             assert account.waiting == len(mine)
-            assert sum(f.work for f in account.flows.values()) == sum(e.work for e in mine)
+            assert sum(f.work for f in account.flows) == sum(e.work for e in mine)
 
     @invariant()
     def each_attempt_is_recorded_once(self) -> None:

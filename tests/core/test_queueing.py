@@ -1,39 +1,13 @@
-"""Order inside a flow, and the contest between flows, each against the simplest thing that says the same."""
+"""Order inside a flow, against the simplest thing that says the same."""
 
 import sys
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonpool.core.model import Cause, Request, Wait
-from commonpool.core.queueing import COUNTER_SCALE, Account, Entry, Flow, Line, Pace, Room, Spot
-from commonpool.core.quota import Node
-
-
-def entry(flow: Flow, seq: int, priority: int, deadline: int, urgent_at: int) -> Entry:
-    made = Entry(Request(f"r{seq}", flow.tenant, "app", "m", "t", "chat", 1), seq, 0)
-    made.flow, made.node, made.ask = flow, flow.node, 1
-    made.priority, made.deadline, made.ahead = priority, deadline, deadline - urgent_at
-    return made
-
-
-class Where(Room):
-    """A room that has a place for everybody, or for one tenant alone."""
-
-    def __init__(self, only: str = "") -> None:
-        super().__init__("m")
-        self.only = only
-        self.pace.learn(1)  # a nanosecond for a token of service, and no deviation yet
-
-    def fit(self, entry: Entry, now: int) -> Spot | None:  # noqa: ARG002 - time does not matter there
-        return None if self.only not in {"", entry.flow.tenant} else Spot()
-
-
-def flow(name: str, *, use: int = 0, guaranteed: int = 0, weight: int = 1) -> Flow:
-    node = Node(name, "main")
-    node.use, node.guaranteed = use, guaranteed
-    return Flow(name, Account(), node, weight, Where())
-
+from commonpool.core.model import Cause, Wait
+from commonpool.core.queueing import Pace
+from tests.core.flows import entry, flow
 
 # (priority, deadline, when it turns urgent), in order of arrival: max_wait is one per tenant, so the deadlines rise.
 requests = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 100), st.integers(0, 100)), max_size=120).map(
@@ -148,66 +122,3 @@ def test_what_a_head_waited_for_is_told_in_order_and_only_of_its_own_time() -> N
     for at in range(20, 2000):
         queue.note(at, Cause.SLOTS, str(at))
     assert sum(wait.ns for wait in queue.waits(1990, 2000)) == 10
-
-
-def fill(line: Line, queue: Flow, count: int = 1) -> None:
-    line.flows[queue.tenant] = queue
-    for seq in range(count):
-        queue.push(entry(queue, seq, 5, 1_000_000, 1_000_000))
-    line.place(queue)
-
-
-def winner(line: Line) -> str:
-    found = line.next_beyond(0, Where())
-    assert found is not None
-    return found[0].flow.tenant
-
-
-def test_under_guarantee_by_the_smallest_share_then_the_contest_by_counter_first_come_first() -> None:
-    line = Line()
-    for each in (flow("a", use=300, guaranteed=400), flow("b", use=200, guaranteed=400), flow("c"), flow("d")):
-        fill(line, each)
-    order = []
-    for choose in (line.next_within, line.next_beyond):
-        while (found := choose(0, Where())) is not None:
-            order.append((found[0].flow.tenant, choose == line.next_beyond))
-            found[0].flow.remove(found[0])
-            line.place(found[0].flow)
-    assert order == [("b", False), ("a", False), ("c", True), ("d", True)]
-
-
-def test_who_enters_is_lifted_to_the_smallest_counter_and_into_an_empty_contest_to_the_last_that_left() -> None:
-    line = Line()
-    a, b, c = flow("a"), flow("b"), flow("c")
-    fill(line, a)
-    a.charge(100)
-    line.place(a)
-    fill(line, b)
-    assert b.counter == a.counter == 100 * COUNTER_SCALE
-    for queue in (b, a):  # a leaves last
-        queue.charge(5)
-        queue.remove(queue.earliest())
-        line.place(queue)
-    fill(line, c)
-    assert c.counter == a.counter == 105 * COUNTER_SCALE
-
-
-def test_what_does_not_fit_is_passed_and_keeps_its_place() -> None:
-    line = Line()
-    a, b = flow("a"), flow("b")
-    fill(line, a)
-    fill(line, b)
-    found = line.next_beyond(0, Where("b"))
-    assert found is not None
-    assert found[0].flow is b
-    assert winner(line) == "a"
-
-
-def test_places_that_are_out_of_date_do_not_pile_up() -> None:
-    line = Line()
-    queue = flow("a")
-    fill(line, queue)
-    for _ in range(10_000):
-        line.place(queue)
-    assert len(line._contest) < 100
-    assert len(line._overdue) < 100

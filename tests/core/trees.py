@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from commonpool.core import books
 from commonpool.core.lending import Loans
 from commonpool.core.model import Group, Loan, Policy
 from commonpool.core.quota import Node, Quota
@@ -12,15 +13,18 @@ GROUPS = ("a", "g", "h")  # a group may be called like a tenant
 CAPACITY = 24
 
 
-class Task:
+class Task(books.Task):
     """What runs: it has taken `amount`."""
 
     def __init__(self, task_id: str, node: Node, amount: int, now: int) -> None:
-        self.id = task_id
-        self.ended_loans: list[Loan] = []
+        super().__init__(task_id)
         self.node = node
         self.amount = amount
         self.since = now
+
+    @property
+    def ended_loans(self) -> list[Loan]:
+        return self.ended or []
 
 
 @st.composite

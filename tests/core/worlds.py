@@ -1,5 +1,6 @@
 """Small worlds for the tests of the core: policies, replicas, and a driver that reads like a transcript."""
 
+import heapq
 from typing import Any
 
 from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Settle, Start
@@ -124,6 +125,64 @@ class World:
     def later(self, seconds: float) -> "World":
         self.now += int(seconds * S)
         return self
+
+
+class Paced(World):
+    """A world in which what runs ends by itself: a request after its service at a constant pace, a job after its time.
+
+    `out` is what each request produces, `lasts` how long each job takes, `fates` how those end that do not complete.
+    A tick comes every second. `began` are the times at which each was started last.
+    """
+
+    def __init__(self, rules: Policy, replicas: int = 1, ns_per_token: int = S // 100) -> None:
+        self.ns_per_token = ns_per_token
+        self.out: dict[str, int] = {}
+        self.lasts: dict[str, int] = {}
+        self.fates: dict[str, tuple[Outcome, bool]] = {}
+        self.began: dict[str, int] = {}
+        self.tokens_in: dict[str, int] = {}
+        self._due: list[tuple[int, int, str]] = []
+        self._ticked = 0
+        super().__init__(rules, replicas)
+
+    def send(self, event: Event) -> list[Effect]:
+        if isinstance(event, Arrived):
+            self.tokens_in[event.request.id] = event.request.tokens_in
+        effects = super().send(event)
+        for effect in effects:
+            if isinstance(effect, Dispatch | Start):
+                name = effect.request_id if isinstance(effect, Dispatch) else effect.job_id
+                self.began[name] = self.now
+                heapq.heappush(self._due, (self.now + self.length(name), len(self.log), name))
+        return effects
+
+    def length(self, name: str) -> int:
+        """How long a request or job takes."""
+        if name in self.lasts:
+            return self.lasts[name]
+        return (self.tokens_in[name] + 2 * self.out[name]) * self.ns_per_token
+
+    def until(self, time: int) -> None:
+        """Let time pass: what is due ends, in order, and every second ticks."""
+        while True:
+            due = self._due[0][0] if self._due else time + 1
+            tick = self._ticked + S
+            if min(due, tick) > time:
+                break
+            self.now = min(due, tick)
+            if tick <= due:
+                self._ticked = tick
+                self.tick()
+            else:
+                self.ends(heapq.heappop(self._due)[2])
+        self.now = time
+
+    def ends(self, name: str) -> None:
+        outcome, retry = self.fates.pop(name, (Outcome.COMPLETED, False))
+        if name in self.lasts:
+            self.finish(name, outcome, retry=retry)
+        else:
+            self.end(name, outcome, usage=Usage(self.tokens_in[name], 0, self.out[name]), retry=retry)
 
 
 def dispatched(effects: list[Effect]) -> list[str]:

@@ -9,8 +9,8 @@ import openai
 import pytest
 
 from commonpool.backends.local import LocalHandle
-from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.core.model import TokenSource, Usage
+from commonpool.core.records import STATUS_CLIENT_GONE
 from tests.engines.running import engine, model, run, total, until_busy
 from tests.gateway.fakes import World, post, until, world
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from commonpool.core.effects import Refuse
-from commonpool.core.records import STATUS_OF
 from commonpool.core.model import Reason
+from commonpool.core.records import STATUS_OF
 from commonpool.gateway.errors import PHRASES, ApiError, model_not_found, of_refusal, shown
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from commonpool.config.structs import Timeouts
-from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.core.model import Outcome, Reason, TokenSource, Usage
+from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.registry import LLAMACPP
 from tests.gateway.fakes import (
     SECOND,

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.core.model import Outcome, TokenSource, Usage
+from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.registry import LLAMACPP, OPENAI
 from commonpool.gateway.relay import ANSWER_BYTES_MAX
 from tests.gateway.fakes import (

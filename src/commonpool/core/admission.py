@@ -4,13 +4,13 @@ Everything is checked before anything is taken: what is refused has consumed not
 which limit, whose, and when it is worth trying again.
 """
 
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
 from commonpool.core import sizing
 from commonpool.core.model import NS_PER_S, Job, Reason, Request, Tenant
-from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry, Flow
 from commonpool.core.sites import Serving
 from commonpool.core.sizing import Shape
 from commonpool.core.state import State
@@ -28,13 +28,12 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | None:
     """Take a request in, or say why not. `entry` is filled in."""
-    name, model, tier = request.tenant, request.model, request.tier
-    account = state.accounts.get(name)
-    site = state.sites.get(model)
-    if account is None or site is None or model not in account.models or tier not in account.priority:
-        return known(state, request)
-    flow = state.flow(name, account, site)
-    node, shape = flow.node, site.shape
+    name, tier = request.tenant, request.tier
+    flow = _flow(state, name, request, tier)
+    if not isinstance(flow, Flow):
+        return flow
+    site = cast("Serving", flow.room)
+    node, account, shape = flow.node, flow.account, site.shape
 
     # 1. What it would take, and whether that can ever be had.
     tokens_in, tokens_out_max, sequences = request.tokens_in, request.tokens_out_max, request.sequences
@@ -45,14 +44,16 @@ def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | N
     # 2. Limits, all of them before any is taken.
     learned = flow.expected.get(request.app, 0)
     expected = sequences * sizing.output_tokens(tokens_in, tokens_out_max, shape, learned)
-    refusal = _within_limits(account, request, tokens_in, expected, now)
+    if account.waiting >= account.queue_length:
+        return _queue_full(name, account)
+    refusal = _within_rates(account, request, tokens_in, expected, now)
     if refusal is not None:
         return refusal
 
     # 3. The promise.
     rate = max(node.guaranteed - account.by_jobs, ask)
     if account.waiting:
-        wait_ns = _work_ahead(account) // rate + site.runs.expected
+        wait_ns = _work_ahead(flow) // rate + site.runs.expected
         if wait_ns > account.max_wait_ns:
             return promise(name, account.max_wait_ns, wait_ns)
 
@@ -65,7 +66,7 @@ def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | N
     if account.bytes is not None:
         account.bytes.take(request.bytes_in, now)
     entry.flow, entry.node = flow, node
-    entry.sequences, entry.kv, entry.ask = sequences, kv, ask
+    entry.tokens_in, entry.sequences, entry.kv, entry.ask = tokens_in, sequences, kv, ask
     entry.work = ask * (INPUT_COST * tokens_in + OUTPUT_COST * expected)
     entry.ahead = flow.work // rate
     entry.priority = account.priority[tier]
@@ -161,12 +162,23 @@ def promise(tenant: str, max_wait_ns: int, wait_ns: int) -> Refusal:
     )
 
 
-def _work_ahead(account: Account) -> int:
-    """The requests that wait, in milli_gpu × ns; they are served before jobs."""
-    work = 0
-    for site, flow in account.flows.items():
-        if isinstance(site, Serving):
-            work += flow.work * site.pace.expected
+def _flow(state: State, tenant: str, request: Request, tier: str) -> Flow | Refusal:
+    """Where a request waits; a new flow for the first of its tenant and model."""
+    site = state.sites.get(request.model)
+    if site is not None:
+        flow = site.line.flows.get(tenant)
+        if flow is not None and flow.open and tier in flow.account.priority:
+            return flow
+    refusal = known(state, request)
+    return state.flow(tenant, state.accounts[tenant], state.sites[request.model]) if refusal is None else refusal
+
+
+def _work_ahead(flow: Flow) -> int:
+    """The requests of its tenant that wait, in milli_gpu × ns; they are served before jobs."""
+    work = flow.work * flow.room.pace.expected
+    for other in flow.others:
+        if isinstance(other.room, Serving):
+            work += other.work * other.room.pace.expected
     return work
 
 
@@ -196,9 +208,7 @@ def _queue_full(tenant: str, account: Account) -> Refusal | None:
     )
 
 
-def _within_limits(account: Account, request: Request, tokens_in: int, expected: int, now: int) -> Refusal | None:
-    if account.waiting >= account.queue_length:
-        return _queue_full(request.tenant, account)
+def _within_rates(account: Account, request: Request, tokens_in: int, expected: int, now: int) -> Refusal | None:
     rate = account.requests
     if rate is not None:
         wait_ns = rate.wait_ns(1, now)

@@ -20,13 +20,14 @@ _UNSEEN: Final = -1
 class Forecast:
     """One tenant's peaks of demand (milli_gpu that it uses or waits for), hour by hour, for the last eight weeks."""
 
-    __slots__ = ("_demand", "_first", "_hour_ends", "_known", "_levels", "_peaks", "_unseen")
+    __slots__ = ("_demand", "_first", "_hour_ends", "_known", "_levels", "_peak", "_peaks", "_unseen")
 
     def __init__(self) -> None:
-        self._demand = 0  # since the last change
-        self._first = 0  # the hour of the first peak
         self._hour_ends = 0  # the time at which the running hour is over
-        self._peaks = array("q")  # one an hour without a gap; the last is of the running hour
+        self._demand = 0  # since the last change
+        self._peak = 0  # of the running hour
+        self._first = 0  # the hour of the first peak
+        self._peaks = array("q")  # one an hour without a gap; the last is of the running hour, kept up when it is read
         self._levels = array("q", [_UNSEEN]) * HOURS_A_WEEK  # the quantile of each hour of the week
         self._unseen = HOURS_A_WEEK
         self._known: dict[int, int] = {}  # the quantile by the last hour of the horizon, while nothing has changed
@@ -36,9 +37,8 @@ class Forecast:
         if now >= self._hour_ends:
             self._advance(now)
         self._demand = demand
-        if demand > self._peaks[-1]:
-            self._peaks[-1] = demand
-            self._known.clear()
+        if demand > self._peak:  # noqa: PLR1730 - most often it is not
+            self._peak = demand
 
     def quantile(self, now: int, horizon_ns: int) -> int | None:
         """The demand that is reached in one week out of ten in the worst hour from `now` to `now + horizon_ns`.
@@ -72,6 +72,9 @@ class Forecast:
             self._first = hour
             self._peaks.append(0)
             self._hour_ends = (hour + 1) * NS_PER_HOUR
+        if self._peak > self._peaks[-1]:
+            self._peaks[-1] = self._peak
+            self._known.clear()
         passed = hour - self._first - len(self._peaks) + 1
         if passed <= 0:
             return
@@ -81,6 +84,7 @@ class Forecast:
             del self._peaks[: len(self._peaks) - kept]
         self._first = hour + 1 - len(self._peaks)
         self._hour_ends = (hour + 1) * NS_PER_HOUR
+        self._peak = self._peaks[-1]
         self._known.clear()
         for over in range(hour - min(passed, HOURS_A_WEEK), hour):
             seen = self._peaks[over - self._first :: -HOURS_A_WEEK]

@@ -18,15 +18,19 @@ A loan belongs to the request or job that caused it. It ends with that, or earli
 or is taken over by another lender when its lender comes back. Nothing that runs is ever interrupted.
 """
 
-import heapq
 from collections.abc import Mapping
+from heapq import heappop, heapreplace
+from typing import Final, cast
 
-from commonpool.core.books import CIRCLE, OWN, TENANT, UNOWNED, Book, Claim, OpenLoan, Task, enter, own_part, refresh
+from commonpool.core.books import CIRCLE, OWN, TENANT, UNOWNED, Book, Claim, OpenLoan, Task, enter, own_part, rise
 from commonpool.core.forecast import Forecast
 from commonpool.core.model import Loan, LoanEnd
 from commonpool.core.quota import Node, Quota
 
 __all__ = ["UNOWNED", "Loans", "OpenLoan", "Task"]
+
+_TASK_DONE: Final = LoanEnd.TASK_DONE
+_COVERED: Final = LoanEnd.COVERED
 
 
 class Loans:
@@ -36,7 +40,6 @@ class Loans:
         self._quota = quota
         self._topped_up = quota.topped_up
         self._overdrawn = False
-        self._by_task: dict[str, list[OpenLoan]] = {}
         self._pool = Book(Node("", quota.pool), CIRCLE, None)
         self._unowned = Book(Node(UNOWNED, quota.pool), OWN, self._pool)
         self._tenants: dict[Node, Book] = {}
@@ -62,36 +65,35 @@ class Loans:
     def newest_borrower(self, lender: str) -> str:
         """Who borrowed from a tenant last, "" when nobody has."""
         node = self._quota.tenants.get(lender)
-        lendings = self._tenants[node].lendings if node else None
-        return next(reversed(lendings)).borrower if lendings else ""
+        newest = self._tenants[node].newest_lending if node else None
+        return newest.borrower if newest else ""
 
     def open_loans(self) -> list[OpenLoan]:
         """Those that run, by borrower, oldest first."""
-        return [loan for book in self._tenants.values() for loan in book.borrowings]
+        found = []
+        for book in self._tenants.values():
+            loan = book.oldest_borrowing
+            while loan is not None:
+                found.append(loan)
+                loan = loan.borrowed_after
+        return found
 
     def took(self, node: Node, task: Task, amount: int, now: int) -> None:
         """`node` has just taken `amount` for `task`: lend it what is above its guarantee, and let it come back."""
-        book = self._tenants[node]
-        claims: list[Claim] | None = None
+        book = cast("Book", node.party)
         if book.lent or book.depth > 1 or self._topped_up:
-            claims = self._call_in(book, now)
+            self._lend(self._call_in(book, now), now)
         above = node.use - node.guaranteed
         if above > 0:
-            claim = Claim(book, task, min(above, amount))
-            claims = [*claims, claim] if claims else [claim]
-        if claims:
-            self._lend(claims, now)
+            self._borrow(book, task, min(above, amount), now)
 
     def gave(self, node: Node, task: Task, now: int) -> None:
         """`node` has just given back what `task` used: its loans end, and those that are no longer needed too."""
-        book = self._tenants[node]
-        if book.depth > 1:
-            self._has_risen(book)
-        else:
-            self._pool.risen[book] = None
+        book = cast("Book", node.party)
+        rise(book)
         if book.borrowed:
-            for loan in tuple(self._by_task.get(task.id, ())):
-                self._end(loan, loan.milli_gpu, LoanEnd.TASK_DONE, now)
+            while task.running is not None:
+                self._end(task.running, task.running.milli_gpu, _TASK_DONE, now)
             self._cover(book, now)
         if book.depth > 1 or self._topped_up:
             self._lend(self._call_in(book, now), now)
@@ -142,10 +144,10 @@ class Loans:
     def _cover(self, book: Book, now: int) -> None:
         """End the oldest loans of a borrower that its own guarantee covers again."""
         excess = book.borrowed - book.node.over_guarantee
-        while excess > 0:
-            loan = next(iter(book.borrowings))
+        while excess > 0 and book.oldest_borrowing is not None:
+            loan = book.oldest_borrowing
             part = min(excess, loan.milli_gpu)
-            self._end(loan, part, LoanEnd.COVERED, now)
+            self._end(loan, part, _COVERED, now)
             excess -= part
 
     def _call_in(self, book: Book, now: int) -> list[Claim]:
@@ -173,7 +175,8 @@ class Loans:
         """
         excess = min(book.lent, -book.room)
         while excess > 0:
-            excess -= self._replace(next(reversed(book.lendings)), excess, claims, now)
+            newest = next(reversed(book.lendings)) if book.kind == CIRCLE else book.newest_lending
+            excess -= self._replace(cast("OpenLoan", newest), excess, claims, now)
         if book.kind == CIRCLE:
             excess = book.borrowed - max(0, book.node.held - book.node.guaranteed)
             while excess > 0:
@@ -189,9 +192,8 @@ class Loans:
         """Let others take over what the unowned part has lent beyond what it has, as far as they can."""
         self._overdrawn = self._unowned.room < 0
         while self._overdrawn:
-            loan = next(reversed(self._unowned.lendings))
-            claim = Claim(loan.taker, loan.task, min(-self._unowned.room, loan.milli_gpu))
-            found = self._find(claim, now)
+            loan = cast("OpenLoan", self._unowned.newest_lending)
+            found = self._find(loan.taker, loan.task, min(-self._unowned.room, loan.milli_gpu), now)
             if not found:
                 return
             self._end(loan, found, LoanEnd.REPLACED, now)
@@ -202,50 +204,49 @@ class Loans:
     def _lend(self, claims: list[Claim], now: int) -> None:
         """Find lenders for all of it; the pool's unowned part comes last."""
         for claim in claims:
-            left = claim.amount - self._find(claim, now)
-            if left:
-                self._open(OpenLoan(self._unowned, claim.taker, claim.task, left, now))
-                self._overdrawn = self._unowned.room < 0
+            self._borrow(claim.taker, claim.task, claim.amount, now)
 
-    def _find(self, claim: Claim, now: int) -> int:
+    def _borrow(self, taker: Book, task: Task, amount: int, now: int) -> None:
+        left = amount - self._find(taker, task, amount, now)
+        if left:
+            self._open(OpenLoan(self._unowned, taker, task, left, now))
+            self._overdrawn = self._unowned.room < 0
+
+    def _find(self, taker: Book, task: Task, amount: int, now: int) -> int:
         """Lend from tenants and groups, in the lowest circle first. Returns how much was found."""
         found = 0
-        circle = claim.taker.outer
-        while circle is not None and found < claim.amount:
-            found += self._draw(circle, claim, claim.amount - found, now)
+        circle = taker.outer
+        while circle is not None and found < amount:
+            found += self._draw(circle, taker, task, amount - found, now)
             circle = circle.outer
         return found
 
-    def _draw(self, circle: Book, claim: Claim, amount: int, now: int) -> int:
+    def _draw(self, circle: Book, taker: Book, task: Task, amount: int, now: int) -> int:
         """Lend up to `amount` out of a circle: the one with most to lend first, ties by name. Returns how much."""
-        if circle.risen:
-            refresh(circle)
         offers = circle.offers
         left = amount
         while left and offers:
             offer = offers[0]
-            book = offer[3]
+            book = offer.book
             room = book.node.guaranteed - book.node.held - book.lent  # book.room, without the call
-            if room <= 0:
-                heapq.heappop(offers)
-            elif room != -offer[0]:
-                heapq.heapreplace(offers, (-room, offer[1], offer[2], book))
+            if offer.milli_gpu != book.offered:
+                heappop(offers)  # it has a larger one
+            elif room <= 0:
+                heappop(offers)
+                book.offered = 0
+            elif room != offer.milli_gpu:
+                book.offered = offer.milli_gpu = room
+                heapreplace(offers, offer)
             elif book.kind != CIRCLE:
                 part = min(left, room)
-                self._open(OpenLoan(book, claim.taker, claim.task, part, now))
+                self._open(OpenLoan(book, taker, task, part, now))
                 left -= part
-            elif part := self._draw(book, claim, min(left, room), now):
+            elif part := self._draw(book, taker, task, min(left, room), now):
                 left -= part
             else:
-                heapq.heappop(offers)
+                heappop(offers)
+                book.offered = 0
         return amount - left
-
-    def _has_risen(self, book: Book) -> None:
-        """It may have more to lend, and with it each group above it."""
-        circle = book.outer
-        while circle is not None:
-            circle.risen[book] = None
-            book, circle = circle, circle.outer
 
     # -- the books ----------------------------------------------------------------------------------------------------
 
@@ -261,8 +262,11 @@ class Loans:
                 self._circles[node] = circle = enter(Book(node, CIRCLE, self._circle_above(node)))
                 self._owned[name] = enter(own_part(name, node.own, circle))
         self._tenants = {node: enter(Book(node, TENANT, self._circle_above(node))) for node in quota.tenants.values()}
+        for node, book in self._tenants.items():
+            node.party = book
         gone: dict[Book, Book] = {}
-        self._by_task = {}
+        for loan in loans:
+            loan.task.ends(loan)
         for loan in loans:
             source = loan.source
             if source.kind == TENANT:
@@ -286,36 +290,24 @@ class Loans:
     def _open(self, loan: OpenLoan) -> None:
         source, taker = loan.source, loan.taker
         source.lent += loan.milli_gpu
-        source.lendings[loan] = None
         taker.borrowed += loan.milli_gpu
-        taker.borrowings[loan] = None
-        of_task = self._by_task.get(loan.task.id)
-        if of_task is None:
-            self._by_task[loan.task.id] = [loan]
-        else:
-            of_task.append(loan)
+        loan.enter()
         if source.outer is not taker.outer:
             self._cross(loan, loan.milli_gpu)
 
     def _end(self, loan: OpenLoan, part: int, reason: LoanEnd, now: int) -> None:
         """End `part` of a loan: it becomes a closed entry of its task; the rest of the loan goes on."""
-        loan.task.ended_loans.append(
-            Loan(loan.lender, loan.borrower, loan.task.id, part, loan.start_ns, now, reason),
-        )
-        source, taker = loan.source, loan.taker
+        source, taker, task = loan.source, loan.taker, loan.task
+        task.note(Loan(loan.lender, loan.borrower, task.id, part, loan.start_ns, now, reason))
         loan.milli_gpu -= part
         source.lent -= part
         taker.borrowed -= part
         if not loan.milli_gpu:
-            del source.lendings[loan]
-            del taker.borrowings[loan]
-            of_task = self._by_task[loan.task.id]
-            of_task.remove(loan)
-            if not of_task:
-                del self._by_task[loan.task.id]
+            loan.leave()
         if source.outer is not taker.outer:
             self._cross(loan, -part)
-        self._has_risen(source)
+        if source is not self._unowned:  # that comes last, and offers nothing before
+            rise(source)
 
     def _cross(self, loan: OpenLoan, change: int) -> None:
         """Enter a change of a loan with each firm group whose border it crosses: first outwards, then inwards."""

@@ -43,7 +43,7 @@ from commonpool.core.model import (
     UsageRecord,
     Wait,
 )
-from commonpool.core.queueing import INPUT_COST, LEARN_SHIFT, OUTPUT_COST, Entry, Flow, Spot
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry, Flow, Spot
 from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_DONE, STATUS_FAILED, STATUS_OF
 from commonpool.core.sites import Running, Serving, Site
 from commonpool.core.sizing import shares
@@ -67,10 +67,11 @@ class Machine:
     def handle(self, event: Event, now: int) -> list[Effect]:  # noqa: C901, PLR0912 - one branch an event
         """Take in one event; return what must be done about it. `now` never goes backwards."""
         effects: list[Effect] = []
-        if isinstance(event, Arrived):
-            self._arrived(event.request, now, effects)
-        elif isinstance(event, Ended):
-            self._ended(event, now, effects)
+        kind = type(event)  # the two that a request takes are told apart at once
+        if kind is Arrived:
+            self._arrived(cast("Arrived", event).request, now, effects)
+        elif kind is Ended:
+            self._ended(cast("Ended", event), now, effects)
         elif isinstance(event, Produced):
             self._produced(event)
         elif isinstance(event, Cancelled):
@@ -154,14 +155,14 @@ class Machine:
         flow = entry.flow
         flow.push(entry)
         flow.parked = False
-        line = flow.room.line
+        line = cast("Site", flow.room).line
         line.waiting += 1
         line.place(flow)
 
     def _unqueue(self, entry: Entry) -> None:
         flow = entry.flow
         flow.remove(entry)
-        flow.room.line.waiting -= 1
+        cast("Site", flow.room).line.waiting -= 1
 
     # -- dispatch ------------------------------------------------------------------------------------------------------
 
@@ -176,11 +177,15 @@ class Machine:
         devices = self.state.devices[pool]
         sites = self.state.sites_of[pool]
         quota.claimed = devices.claimed = ""
+        devices.borrowing = False
         for site in sites:
             site.held = False
             if site.line.waiting:
                 self._serve(site, now, effects, surplus=False)
-        if devices.line.waiting and devices.line.late(now):
+        devices.borrowing = True
+        if devices.line.waiting:  # jobs whose tenant is under its guarantee, and will be above it with them
+            self._serve(devices, now, effects, surplus=False)
+        if devices.line.waiting and devices.keeps(now):
             self._serve(devices, now, effects, surplus=True)
         for site in sites:
             if site.line.waiting and not quota.claimed:
@@ -205,37 +210,38 @@ class Machine:
         entry.dispatched = now
         if now > entry.arrived:
             entry.waits = flow.waits(entry.arrived, now)
+        entry.surplus = surplus
         site.occupy(spot, entry)
         site.quota.take(node, entry.ask)
         for quota, its, amount in entry.also:
             quota.take(its, amount)
         site.loans.took(node, entry, entry.ask, now)
-        entry.surplus = surplus
         if surplus:
             entry.charged = site.service(entry)
             flow.charge(entry.charged)
         self._replace(flow)
         if surplus:
             site.line.served(flow)
+        site.turns += 1
         if flow.length and not flow.parked:
-            site.explain(flow, now)
-        if isinstance(entry.task, Job):
-            flow.account.by_jobs += entry.ask
+            site.explain(flow, now, fed=True)
         effects.append(site.begun(entry))
 
     def _replace(self, changed: Flow) -> None:
         """A tenant's use changed, and with it the place of each of its flows."""
-        for flow in changed.account.flows.values():
-            if flow.length or flow.stamp:
-                flow.room.line.place(flow)
+        cast("Site", changed.room).line.place(changed)
+        for flow in changed.others:
+            if flow.length:
+                cast("Site", flow.room).line.place(flow)
 
     def _unpark(self, freed: list[object], now: int) -> None:
         for flow in freed:
-            if isinstance(flow, Flow) and flow.parked:
-                flow.parked = False
-                flow.room.line.place(flow)
-                if flow.length:
-                    cast("Site", flow.room).explain(flow, now)
+            if isinstance(flow, Flow):
+                parked, flow.parked = flow.parked, False
+                site = cast("Site", flow.room)
+                site.line.place(flow)
+                if parked and flow.length:
+                    site.explain(flow, now)
 
     # -- something ends ------------------------------------------------------------------------------------------------
 
@@ -246,37 +252,46 @@ class Machine:
         request = entry.task
         if not isinstance(request, Request):
             return
-        site = cast("Serving", entry.flow.room)
-        usage = self._measured(site, entry, request, event, now)
-        service = INPUT_COST * usage.tokens_in + OUTPUT_COST * usage.tokens_out
-        if service and event.outcome is _COMPLETED:
-            self._learn(site, entry, request, usage, service, now)
-        if event.retry and event.outcome is _FAILED:
+        flow = entry.flow
+        pool = entry.node.pool
+        site = cast("Serving", flow.room)
+        outcome, retry = event.outcome, event.retry
+        usage = event.usage if outcome is _COMPLETED else self._measured(site, entry, request, event, now)
+        tokens_in, tokens_out = usage.tokens_in, usage.tokens_out
+        service = INPUT_COST * tokens_in + OUTPUT_COST * tokens_out
+        if service and outcome is _COMPLETED:
+            # What a request of this app produces, and how long this deployment takes over a token of service.
+            ran_ns = now - entry.dispatched
+            site.pace.learn(ran_ns // service)
+            site.runs.learn(ran_ns)
+            flow.learn(request.app, max(1, tokens_out // entry.sequences))
+        if retry and outcome is _FAILED:
             site.doubt(entry.replica_id)
         freed = self._release(site, entry, service, now)
-        if entry.flow.account.bytes is not None:
-            entry.flow.account.bytes.take(event.bytes_out, now)
+        if flow.account.bytes is not None:
+            flow.account.bytes.take(event.bytes_out, now)
         record = records.of_request(
             entry,
             request,
-            entry.node.pool,
+            pool,
             entry.version,
             self.state.policy.prices,
             now,
             ran=True,
-            outcome=event.outcome,
+            outcome=outcome,
             status=event.status,
             usage=usage,
             first_token_at=event.first_token_at,
         )
-        spent = event.outcome is _FAILED and entry.attempt >= ATTEMPTS_MAX
-        again = event.retry and not spent and self._judge(entry) is None
+        spent = outcome is _FAILED and entry.attempt >= ATTEMPTS_MAX
+        again = retry and not spent and self._judge(entry) is None
         if not again:
-            self._settle_tokens(entry, usage.tokens_in + usage.tokens_out, now)
-        self._over(entry, record, event.retry, again, effects)
-        self._unpark(freed, now)
-        self._dispatch(entry.node.pool, now, effects)
-        if site.quota.pool != entry.node.pool:  # the model has moved: slots are free in one pool, quota in another
+            self._settle_tokens(entry, tokens_in + tokens_out, now)
+        self._over(entry, record, retry, again, now, effects)
+        if freed:
+            self._unpark(freed, now)
+        self._dispatch(pool, now, effects)
+        if site.quota.pool != pool:  # the model has moved: slots are free in one pool, quota in another
             self._dispatch(site.quota.pool, now, effects)
 
     def _job_ended(self, event: JobEnded, now: int, effects: list[Effect]) -> None:
@@ -287,16 +302,15 @@ class Machine:
         if not isinstance(job, Job):
             return
         held_ns = now - entry.dispatched
-        entry.flow.account.by_jobs -= entry.ask
         if event.outcome is _COMPLETED:
-            _learn_output(entry.flow, job.app, held_ns)
+            entry.flow.learn(job.app, held_ns)
         site = cast("Site", entry.flow.room)
         freed = self._release(site, entry, entry.ask * held_ns // NS_PER_S, now)
         status = STATUS_DONE if event.outcome is _COMPLETED else STATUS_FAILED
         record = records.of_job(
             entry, job, self.state.policy.prices, now, ran=True, outcome=event.outcome, status=status
         )
-        self._over(entry, record, event.retry, event.retry and self._judge(entry) is None, effects)
+        self._over(entry, record, event.retry, event.retry and self._judge(entry) is None, now, effects)
         self._unpark(freed, now)
         self._dispatch(entry.node.pool, now, effects)
 
@@ -306,7 +320,7 @@ class Machine:
         Returns the flows that waited for room on its tenant's path.
         """
         flow = entry.flow
-        site.vacate(entry)
+        site.vacate(entry, now)
         if isinstance(site, Serving) and entry.replica_id not in site.replicas:
             self.state.count_devices()  # it was lost, and this was the last on it
         pool = entry.node.pool
@@ -320,12 +334,16 @@ class Machine:
         self._replace(flow)
         return freed
 
-    def _over(self, entry: Entry, record: UsageRecord, wanted: bool, again: bool, effects: list[Effect]) -> None:
+    def _over(
+        self, entry: Entry, record: UsageRecord, wanted: bool, again: bool, now: int, effects: list[Effect]
+    ) -> None:
         """The record of an attempt, then another attempt or the end."""
         effects.append(Settle(record))
         if again:
             entry.again()
             self._enqueue(entry)
+            if entry.flow.length == 1:
+                cast("Site", entry.flow.room).explain(entry.flow, now)
             return
         del self._entries[entry.id]
         if wanted:
@@ -336,7 +354,7 @@ class Machine:
         entry = self._entries.get(event.request_id)
         if entry is None or entry.waiting or not entry.surplus or not isinstance(entry.task, Request):
             return
-        more = INPUT_COST * entry.task.tokens_in + OUTPUT_COST * event.tokens_out - entry.charged
+        more = INPUT_COST * entry.tokens_in + OUTPUT_COST * event.tokens_out - entry.charged
         if more > 0:
             entry.charged += more
             entry.flow.charge(more)
@@ -359,13 +377,6 @@ class Machine:
             most = request.sequences * site.shape.context_tokens
             return msgspec.structs.replace(usage, tokens_out=min(most, max(0, served // OUTPUT_COST)))
         return usage
-
-    def _learn(self, site: Serving, entry: Entry, request: Request, usage: Usage, service: int, now: int) -> None:
-        """What a request of this app produces, and how long this deployment takes over a token of service."""
-        ran_ns = now - entry.dispatched
-        site.pace.learn(ran_ns // service)
-        site.runs.learn(ran_ns)
-        _learn_output(entry.flow, request.app, max(1, usage.tokens_out // request.sequences))
 
     # -- something does not run ----------------------------------------------------------------------------------------
 
@@ -411,7 +422,7 @@ class Machine:
         self._unqueue(entry)
         self._settle_tokens(entry, 0, now)
         entry.flow.parked = False
-        entry.flow.room.line.place(entry.flow)
+        cast("Site", entry.flow.room).line.place(entry.flow)
         self._observe(entry.flow, 0, now)
         del self._entries[entry.id]
 
@@ -444,6 +455,8 @@ class Machine:
                 if flow.parked:  # with time another may have come to its head, one that fits
                     flow.parked = False
                     site.line.place(flow)
+                elif flow.fed:
+                    flow.fed = False  # it moves on
                 else:
                     site.explain(flow, now)
         for pool in self.state.quotas:
@@ -544,6 +557,7 @@ class Machine:
     def _judge(self, entry: Entry) -> Refusal | None:
         """Whether what waits may go on waiting under the policy of now; what it takes is worked out anew."""
         task = entry.task
+        entry.deadline = entry.arrived + entry.flow.account.max_wait_ns
         if isinstance(task, Job):
             refusal = admission.known_job(self.state, task)
             entry.node = entry.flow.node
@@ -554,11 +568,6 @@ class Machine:
         site = self.state.sites[task.model]
         entry.kv, entry.ask = shares(task.tokens_in, task.tokens_out_max, task.sequences, site.shape)
         return admission.never_fits(task, site.shape, entry.kv, entry.ask, entry.flow.node.most)
-
-
-def _learn_output(flow: Flow, app: str, seen: int) -> None:
-    value = flow.expected.get(app, 0)
-    flow.expected[app] = value + ((seen - value) >> LEARN_SHIFT) if value else max(1, seen)
 
 
 def _expired(entry: Entry, model: str, now: int, *, ready: bool) -> Refusal:

@@ -1,25 +1,22 @@
-"""Who is next: order inside a tenant's flow, and fairness between the flows that wait at one site.
+"""Who is next inside a tenant's flow: its requests for one model, or its jobs.
 
-Inside a flow (a tenant's requests for one model, or its jobs): a request becomes *urgent* when waiting longer could
-break its promise, that is when the work that was ahead of it when it came, at the tenant's guaranteed rate, would take
-the rest of its max_wait. While a flow holds an urgent request it is served by deadline; otherwise by priority, then
-arrival. A request past max_wait is always urgent. Turning urgent before the deadline, not at it, is what keeps the
-promise when many requests share a deadline (docs/adr/0006-urgent-before-late.md).
+A request becomes *urgent* when waiting longer could break its promise, that is when the work that was ahead of it when
+it came, at the tenant's guaranteed rate, would take the rest of its max_wait. While a flow holds an urgent request it
+is served by deadline; otherwise by priority, then arrival. A request past max_wait is always urgent. Turning urgent
+before the deadline, not at it, is what keeps the promise when many requests share a deadline
+(docs/adr/0006-urgent-before-late.md).
 
-Between flows: those whose tenant is under its guarantee come first, smallest use / guarantee first. The others are in
-the *contest* for the surplus, by virtual token counters (VTC, Sheng et al., OSDI 2024): the smallest counter is next;
-a flow that enters the contest is lifted to the smallest counter in it, or, when nobody is in it, to that of the flow
-that left it last (the paper's whole-queue-empty rule). An overdue head may pass others for at most 20 % of the surplus.
+What waits is in linked lists, and what is read of a tenant for every request lies in its flow as plain numbers: with
+many tenants a decision takes as long as fetching what it looks at from memory (docs/adr/0010-compiled-core.md).
 """
 
-import heapq
-from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+from commonpool.core.books import Task
 from commonpool.core.forecast import Forecast
 from commonpool.core.limits import Rate
-from commonpool.core.model import Cause, Job, Loan, Request, Wait
+from commonpool.core.model import Cause, Job, Request, Wait
 from commonpool.core.quota import Node, Quota
 
 # Learned figures move by an eighth of the difference with each request.
@@ -28,8 +25,6 @@ LEARN_SHIFT: Final = 3
 COUNTER_SCALE: Final = 1 << 20
 INPUT_COST: Final = 1
 OUTPUT_COST: Final = 2
-# One overdue head may pass per this many requests served from the surplus: 20 %.
-PASS_PRICE: Final = 5
 # The most changes of cause that a flow remembers: an explanation needs the last few, not a history.
 _CAUSES_MAX: Final = 64
 _FAR: Final = 1 << 61  # later than any time
@@ -65,7 +60,7 @@ class Spot:
     __slots__ = ()
 
 
-class Entry:
+class Entry(Task):
     """A request or job that waits or runs: what the core knows of it from arrival to its last attempt.
 
     `ask` is the milli_gpu it uses while it runs, `kv` its KV tokens, `work` its milli_gpu × expected service, `ahead`
@@ -85,9 +80,7 @@ class Entry:
         "dispatched",
         "flow",
         "following",
-        "id",
         "kv",
-        "loans",
         "node",
         "preceding",
         "priority",
@@ -96,6 +89,7 @@ class Entry:
         "sequences",
         "surplus",
         "task",
+        "tokens_in",
         "tokens_reserved",
         "version",
         "waiting",
@@ -104,14 +98,13 @@ class Entry:
     )
 
     def __init__(self, task: Request | Job, seq: int, now: int) -> None:
-        self.id = task.id
+        super().__init__(task.id)
         self.task = task
         self.seq = seq
         self.arrived = now
         self.sequences = 1
         self.attempt = 0
         self.waiting = False
-        self.loans: list[Loan] | None = None
         self.surplus = False
         self.charged = 0
         self.dispatched = 0
@@ -121,6 +114,7 @@ class Entry:
         self.also: tuple[tuple[Quota, Node, int], ...] = ()
         self.kv = 0
         self.work = 0
+        self.tokens_in = 0
         self.tokens_reserved = 0
         self.priority = 0
         self.deadline = 0
@@ -131,16 +125,9 @@ class Entry:
         self.flow: Flow
         self.node: Node
 
-    @property
-    def ended_loans(self) -> list[Loan]:
-        """The loans that have ended already; what waits has none, and most that run never have."""
-        if self.loans is None:
-            self.loans = []
-        return self.loans
-
     def again(self) -> None:
         """For another attempt: with its place in the order, and nothing of what it took."""
-        self.loans = None
+        self.ended = None
         self.surplus = False
         self.charged = 0
         self.waits = ()
@@ -149,12 +136,13 @@ class Entry:
 class Slice:
     """Neighbours in a queue, as one in the question when they turn urgent: the earliest deadline, the most ahead."""
 
-    __slots__ = ("ahead", "deadline", "last")
+    __slots__ = ("ahead", "deadline", "following", "last")
 
     def __init__(self, entry: Entry) -> None:
         self.deadline = entry.deadline
         self.ahead = entry.ahead
         self.last = entry.seq
+        self.following: Slice | None = None
 
 
 class Queue:
@@ -165,24 +153,26 @@ class Queue:
     urgent that much too early, never too late.
     """
 
-    __slots__ = ("_slices", "first", "last", "priority", "urgent_at")
+    __slots__ = ("_newest", "_oldest", "first", "last", "lower", "priority", "urgent_at")
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
         self.first: Entry | None = None
         self.last: Entry | None = None
+        self.lower: Queue | None = None  # that of the next smaller priority
         self.urgent_at = _FAR  # when the first of them turns urgent, a time that may have passed
-        self._slices: deque[Slice] = deque()
+        self._oldest: Slice | None = None
+        self._newest: Slice | None = None
 
     def insert(self, entry: Entry, pace: int) -> None:
         """At its place in the order of arrival: the end, except for another attempt at something older."""
         before = self.last
+        after: Entry | None = None
         if before is not None and before.seq > entry.seq:
             before = None
             after = self.first
             while after is not None and after.seq < entry.seq:
                 before, after = after, after.following
-        after = self.first if before is None else before.following
         entry.preceding, entry.following = before, after
         if before is None:
             self.first = entry
@@ -206,24 +196,28 @@ class Queue:
             before.following = after
             return
         self.first = after
-        slices = self._slices
-        gone = False
-        while slices and (after is None or slices[0].last < after.seq):
-            slices.popleft()
-            gone = True
-        if gone:
-            self.rank(pace)
+        part = self._oldest
+        if part is None or (after is not None and part.last >= after.seq):
+            return
+        while part is not None and (after is None or part.last < after.seq):
+            part = part.following
+        self._oldest = part
+        if part is None:
+            self._newest = None
+        self.rank(pace)
 
     def rank(self, pace: int) -> None:
         """Work out anew when the first of them turns urgent."""
         at = _FAR
-        for part in self._slices:
+        part = self._oldest
+        while part is not None:
             at = min(at, part.deadline - part.ahead * pace)
+            part = part.following
         self.urgent_at = at
 
     def cut(self) -> None:
         """Make the slices anew: the deadlines have changed."""
-        self._slices.clear()
+        self._oldest = self._newest = None
         entry = self.first
         while entry is not None:
             self._join(entry)
@@ -231,27 +225,25 @@ class Queue:
 
     def _join(self, entry: Entry) -> Slice:
         """The slice that an entry belongs to: the last, a new one, or for another attempt the one that it is in."""
-        slices = self._slices
-        if slices:
-            part = slices[-1]
-            if entry.seq < part.last:
-                for part in slices:
-                    if entry.seq < part.last:
-                        break
-            elif entry.deadline - part.deadline > (entry.deadline - entry.arrived) >> 6:
-                part = Slice(entry)
-                slices.append(part)
-            part.deadline = min(part.deadline, entry.deadline)
-            part.ahead = max(part.ahead, entry.ahead)
-            part.last = max(part.last, entry.seq)
-        else:
-            part = Slice(entry)
-            slices.append(part)
+        part = self._newest
+        if part is None:
+            self._oldest = self._newest = part = Slice(entry)
+            return part
+        if entry.seq < part.last:
+            older = self._oldest
+            while older is not None and entry.seq >= older.last:
+                older = older.following
+            part = older or part
+        elif entry.deadline - part.deadline > (entry.deadline - entry.arrived) >> 6:
+            part.following = self._newest = part = Slice(entry)
+        part.deadline = min(part.deadline, entry.deadline)
+        part.ahead = max(part.ahead, entry.ahead)
+        part.last = max(part.last, entry.seq)
         return part
 
 
 class Account:
-    """A tenant's flows, by where they lead, and what is counted over all of them.
+    """A tenant's flows, and what is counted over all of them.
 
     `waiting` counts requests and jobs; `asked` is their milli_gpu, `by_jobs` that of the jobs that run. The rest is
     what admission reads of the tenant for every request.
@@ -273,45 +265,65 @@ class Account:
     )
 
     def __init__(self) -> None:
-        self.flows: dict[Room, Flow] = {}
         self.waiting = 0
         self.asked = 0
         self.by_jobs = 0
-        self.forecast = Forecast()
-        self.models: frozenset[str] = frozenset()
-        self.priority: dict[str, int] = {}
         self.max_wait_ns = 0
         self.queue_length = 0
+        self.priority: dict[str, int] = {}
         self.requests: Rate | None = None
         self.tokens: Rate | None = None
         self.bytes: Rate | None = None
+        self.forecast = Forecast()
+        self.models: frozenset[str] = frozenset()
+        self.flows: tuple[Flow, ...] = ()
+
+    def keep(self, flows: tuple["Flow", ...]) -> None:
+        """These are its flows from now on."""
+        self.flows = flows
+        for flow in flows:
+            flow.others = tuple(other for other in flows if other is not flow)
 
 
 class Flow:
     """The queue of one (tenant, site), and that tenant's counter in the contest for that site's surplus.
 
-    `node` is its tenant's place in the quota tree, `also` those in the trees of the other resources, for jobs.
-    `expected` is the output of a request by app (of a job: how long it takes), learned from those that ended. `asked`
-    is the milli_gpu of all that waits, `work` the same times its expected service.
+    `node` is its tenant's place in the quota tree, `also` those in the trees of the other resources, for jobs; `others`
+    are that tenant's other flows. `expected` is the output of a request by app (of a job: how long it takes), learned
+    from those that ended. `asked` is the milli_gpu of all that waits, `work` the same times its expected service;
+    `deadline` is the earliest. Where it stands in its site's line is the line's to say.
     """
 
     __slots__ = (
+        "_about",
+        "_cause",
         "_causes",
+        "_earliest",
+        "_first",
         "_queues",
+        "_since",
+        "_urgent_at",
         "_urgent_by",
         "account",
         "also",
         "asked",
         "contesting",
         "counter",
-        "due",
+        "deadline",
         "expected",
+        "fed",
         "key",
+        "late",
+        "late_key",
         "length",
         "node",
+        "open",
+        "others",
         "parked",
+        "place",
+        "place_key",
         "room",
-        "stamp",
+        "seen",
         "tenant",
         "weight",
         "work",
@@ -321,22 +333,35 @@ class Flow:
         self.tenant = tenant
         self.account = account
         self.node = node
-        self.also: tuple[Node, ...] = ()
-        self.weight = weight
         self.room = room
-        self.length = 0
-        self.counter = 0
-        self.contesting = False
+        self.open = True  # whether its tenant may use what it leads to
         self.parked = False
-        self.stamp = 0  # places in the line's heaps with another stamp are out of date; 0: it has none
-        self.key = 0  # of its place
-        self.due = 0  # of its place among the overdue, 0: it has none
-        self.expected: dict[str, int] = {}
+        self.contesting = False
+        self.length = 0
         self.asked = 0
         self.work = 0
+        self.deadline = 0
+        self.weight = weight
+        self.counter = 0
+        self.key = 0  # where it belongs in the order in which it stands
+        self.place_key = 0  # and where it stands there: there, or before
+        self.place: Place | None = None
+        self.late_key = 0  # the same among the overdue
+        self.late: Place | None = None
+        self.fed = False  # one of it was started since the last tick
+        self.seen = 0  # how many were started in its room when it was last looked at
+        self.also: tuple[Node, ...] = ()
+        self.others: tuple[Flow, ...] = ()
+        self.expected: dict[str, int] = {}
         self._urgent_by = 0  # the pace by which the queues know what is urgent
-        self._queues: list[Queue] = []  # largest priority first
-        self._causes: list[tuple[int, Cause, str]] = []  # since when its head waits for what, oldest first
+        self._urgent_at = _FAR  # the earliest of the queues'
+        self._first: Entry | None = None  # by priority, then arrival
+        self._earliest: Entry | None = None  # by deadline, then arrival
+        self._queues: Queue | None = None  # that of the largest priority
+        self._since = -1  # since when its head waits for what, and what it waited for before, oldest first
+        self._cause = Cause.OWN_QUEUE
+        self._about = ""
+        self._causes: list[tuple[int, Cause, str]] = []
 
     def rank(self) -> int:
         """Its place among those under their guarantee, smallest first; below 0 when it is not one of them.
@@ -356,12 +381,18 @@ class Flow:
 
     def push(self, entry: Entry) -> None:
         entry.waiting = True
+        if not self.length:
+            self.seen, self.fed = self.room.turns, False
         self.length += 1
         self.asked += entry.ask
         self.work += entry.work
         self.account.waiting += 1
         self.account.asked += entry.ask
-        self._queue(entry.priority).insert(entry, self._urgent_by)
+        queue = self._queue(entry.priority)
+        queue.insert(entry, self._urgent_by)
+        self._urgent_at = min(self._urgent_at, queue.urgent_at)
+        if queue.first is entry:
+            self._look()
 
     def remove(self, entry: Entry) -> None:
         """Dispatched or cancelled."""
@@ -371,43 +402,40 @@ class Flow:
         self.work -= entry.work
         self.account.waiting -= 1
         self.account.asked -= entry.ask
-        self._queue(entry.priority).remove(entry, self._urgent_by)
+        queue = self._queue(entry.priority)
+        urgent_at = queue.urgent_at
+        behind = entry.following
+        queue.remove(entry, self._urgent_by)
+        if queue.urgent_at != urgent_at:
+            self._rank()
+        if entry is self._earliest:
+            self._look()
+        elif entry is self._first:
+            if behind is None:
+                self._look()
+            else:
+                self._first = behind
 
     def head(self, now: int) -> Entry | None:
         """The request to serve next, not removed."""
-        if not self.length:
-            return None
         pace = self.room.pace.careful
         if 2 * pace > 3 * self._urgent_by or 2 * pace < self._urgent_by:
             # The pace is another one by half or more.
             self._urgent_by = pace
-            for queue in self._queues:
+            for queue in self._each_queue():
                 queue.rank(pace)
-        for queue in self._queues:
-            if queue.urgent_at <= now:
-                return self.earliest()
-        for queue in self._queues:
-            if queue.first is not None:
-                return queue.first
-        return None
+            self._rank()
+        return self._earliest if self._urgent_at <= now else self._first
 
     def earliest(self) -> Entry:
-        """The request with the earliest deadline, of a flow that is not empty.
-
-        max_wait is one per tenant, so within a priority that is the oldest.
-        """
-        best: Entry | None = None
-        for queue in self._queues:
-            first = queue.first
-            if first is not None and (best is None or (first.deadline, first.seq) < (best.deadline, best.seq)):
-                best = first
-        if best is None:
+        """The request with the earliest deadline, of a flow that is not empty."""
+        if self._earliest is None:
             raise LookupError(self.tenant)
-        return best
+        return self._earliest
 
     def waiting(self) -> Iterator[Entry]:
         """All that waits, by priority, then arrival; not to be changed meanwhile."""
-        for queue in self._queues:
+        for queue in self._each_queue():
             entry = queue.first
             while entry is not None:
                 yield entry
@@ -422,9 +450,11 @@ class Flow:
         """Its tenant's max_wait is another one."""
         for entry in self.waiting():
             entry.deadline = entry.arrived + max_wait_ns
-        for queue in self._queues:
+        for queue in self._each_queue():
             queue.cut()
             queue.rank(self._urgent_by)
+        self._rank()
+        self._look()
 
     def charge(self, service: int) -> None:
         """Charge the counter for service (negative: give back)."""
@@ -434,21 +464,34 @@ class Flow:
         """What a counter of this flow's weight is charged for service."""
         return service * COUNTER_SCALE // self.weight
 
+    def learn(self, app: str, seen: int) -> None:
+        """A request of this app produced this much; a job of it took so long."""
+        value = self.expected.get(app, 0)
+        self.expected[app] = value + ((seen - value) >> LEARN_SHIFT) if value else max(1, seen)
+
     def note(self, now: int, cause: Cause, name: str) -> None:
         """From now on its head waits for this."""
-        causes = self._causes
-        if causes and causes[-1][1] is cause and causes[-1][2] == name:
+        if cause is self._cause and name == self._about and self._since >= 0:
             return
-        if causes and causes[-1][0] == now:
-            causes.pop()
-        elif len(causes) >= _CAUSES_MAX:
-            del causes[: _CAUSES_MAX // 2]
-        causes.append((now, cause, name))
+        causes = self._causes
+        if self._since == now:
+            if causes and causes[-1][1] is cause and causes[-1][2] == name:
+                self._since, self._cause, self._about = causes.pop()
+                return
+        elif self._since >= 0:
+            if len(causes) >= _CAUSES_MAX:
+                del causes[: _CAUSES_MAX // 2]
+            causes.append((self._since, self._cause, self._about))
+        self._since, self._cause, self._about = now, cause, name
 
     def waits(self, since: int, now: int) -> tuple[Wait, ...]:
         """What its head waited for in that time, in order; what is no longer known is left out."""
-        found: list[Wait] = []
-        until = now
+        if now <= since or self._since < 0:
+            return ()
+        if self._since <= since:
+            return (Wait(self._cause, self._about, now - since),)
+        found = [Wait(self._cause, self._about, now - self._since)] if self._since < now else []
+        until = self._since
         for at, cause, name in reversed(self._causes):
             start = max(at, since)
             if until > start:
@@ -460,30 +503,78 @@ class Flow:
         return tuple(found)
 
     def _queue(self, priority: int) -> Queue:
-        at = 0
-        for queue in self._queues:
+        above: Queue | None = None
+        queue = self._queues
+        while queue is not None and queue.priority >= priority:
             if queue.priority == priority:
                 return queue
-            at += queue.priority > priority
+            above, queue = queue, queue.lower
         made = Queue(priority)
-        self._queues.insert(at, made)
+        made.lower = queue
+        if above is None:
+            self._queues = made
+        else:
+            above.lower = made
         return made
 
+    def _each_queue(self) -> Iterator[Queue]:
+        queue = self._queues
+        while queue is not None:
+            yield queue
+            queue = queue.lower
 
-# A flow's place in one of a line's heaps: its key there, the place's stamp (who stands longest goes first), the flow.
-Place = tuple[int, int, Flow]
-Found = tuple[Entry, Spot]
+    def _rank(self) -> None:
+        """Find out when the first of all turns urgent."""
+        at = _FAR
+        queue = self._queues
+        while queue is not None:
+            at = min(at, queue.urgent_at)
+            queue = queue.lower
+        self._urgent_at = at
+
+    def _look(self) -> None:
+        """Find the first by priority, and by deadline: max_wait is one per tenant, so each is the oldest of a queue."""
+        self._first = self._earliest = None
+        queue = self._queues
+        while queue is not None:
+            oldest = queue.first
+            if oldest is not None:
+                if self._first is None:
+                    self._first = oldest
+                best: Entry | None = self._earliest
+                if (
+                    best is None
+                    or oldest.deadline < self.deadline
+                    or (oldest.deadline == self.deadline and oldest.seq < best.seq)
+                ):
+                    self._earliest = oldest
+                    self.deadline = oldest.deadline
+            queue = queue.lower
+
+
+class Place:
+    """A flow's place in one of the orders of a line: the smallest key is next, and who stands longest among equals."""
+
+    __slots__ = ("flow", "key", "stamp")
+
+    def __init__(self, key: int, stamp: int, flow: Flow) -> None:
+        self.key = key
+        self.stamp = stamp
+        self.flow = flow
+
+    def __lt__(self, other: "Place") -> bool:
+        return self.key < other.key or (self.key == other.key and self.stamp < other.stamp)
 
 
 class Room:
-    """Where a line leads to: it says whether a head can run at once. `cause` and `about` say why the last could not."""
+    """What a flow leads to: it says whether an entry can run now; `cause` and `about` say why the last could not."""
 
-    __slots__ = ("about", "cause", "line", "name", "pace")
+    __slots__ = ("about", "cause", "name", "pace", "turns")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.line = Line()
         self.pace = Pace()
+        self.turns = 0  # how many were started here
         self.cause = Cause.SLOTS
         self.about = ""
 
@@ -500,171 +591,3 @@ class Room:
         head = flow.head(now)
         spot = None if head is None else self.fit(head, now)
         return None if head is None or spot is None else (head, spot)
-
-
-class Line:
-    """Everyone who waits at one site."""
-
-    __slots__ = ("_contest", "_left_last", "_overdue", "_pass_credit", "_stamps", "_under", "flows", "waiting")
-
-    def __init__(self) -> None:
-        self.flows: dict[str, Flow] = {}
-        self.waiting = 0  # requests, of all flows; kept by the machine
-        self._under: list[Place] = []  # by rank
-        self._contest: list[Place] = []  # by counter
-        self._overdue: list[Place] = []  # by the earliest deadline, of those in the contest
-        self._left_last = 0
-        self._stamps = 0
-        self._pass_credit = 0
-
-    def place(self, flow: Flow) -> None:
-        """Put a flow where it belongs now: after its queue, its tenant's use or its guarantee changed."""
-        if not flow.length or flow.parked:
-            flow.stamp = 0
-            self._leave(flow)
-            return
-        rank = flow.rank()
-        if rank >= 0:
-            if flow.contesting:
-                self._leave(flow)
-            elif flow.stamp and flow.key == rank:
-                return  # it stands there already
-            self._stand(self._under, rank, flow)
-            return
-        if not flow.contesting:
-            flow.counter = max(flow.counter, self._lift())
-            flow.contesting = True
-            flow.stamp = 0
-        if not flow.stamp or flow.key != flow.counter:
-            self._stand(self._contest, flow.counter, flow)
-        due = flow.earliest().deadline
-        if flow.due != due:
-            flow.due = due
-            self._stamps += 1
-            self._push(self._overdue, (due, self._stamps, flow))
-
-    def straight_through(self, flow: Flow) -> None:
-        """A request is served from the surplus while nobody waits: its flow entered an empty contest and left it."""
-        flow.counter = max(flow.counter, self._left_last)
-
-    def served(self, flow: Flow) -> None:
-        """Its counter was charged; when it is not in the contest it is the last who left it."""
-        if not flow.contesting:
-            self._left_last = flow.counter
-
-    def park(self, flow: Flow) -> None:
-        """It found no room on its own path: it is looked at again when room is given back there."""
-        flow.parked = True
-        self.place(flow)
-
-    def next_within(self, now: int, room: Room) -> Found | None:
-        """The next of those whose tenant is under its guarantee, and where it runs; None if none fits."""
-        return self._first(self._under, now, room, patient=True)
-
-    def next_beyond(self, now: int, room: Room) -> Found | None:
-        """The next to be served from the surplus. As `next_within`, after it."""
-        winner = self._first(self._contest, now, room, patient=False)
-        if winner is None:
-            return None
-        late = self._passing(winner[0].flow, now, room)
-        return winner if late is None else late
-
-    def late(self, now: int) -> bool:
-        """Whether a head is overdue that may pass others."""
-        if not self.may_pass():
-            return False
-        flow = self._most_overdue()
-        return flow is not None and flow.due <= now
-
-    def may_pass(self) -> bool:
-        """Whether the 20 % have room for one more that does not wait for its turn."""
-        return self._pass_credit >= PASS_PRICE
-
-    def passed(self) -> None:
-        self._pass_credit = 0
-
-    def _passing(self, winner: Flow, now: int, room: Room) -> Found | None:
-        """The overdue head that passes the winner of the contest, while the 20 % allow it."""
-        self._pass_credit = min(PASS_PRICE, self._pass_credit + 1)
-        if self._pass_credit < PASS_PRICE:
-            return None
-        flow = self._most_overdue()
-        if flow is None or flow.due > now or flow is winner:
-            return None
-        late = room.choose(flow, now)
-        if late is not None:
-            self._pass_credit = 0
-        return late
-
-    def _first(self, heap: list[Place], now: int, room: Room, *, patient: bool) -> Found | None:
-        """The first flow in the heap's order of which something fits. Those that do not are put back.
-
-        A large head that finds no room is passed by smaller ones, which would go on for ever while room comes free in
-        small parts. So those who are not `patient` are passed only by flows whose counter is ahead by no more than
-        the room's patience; then what comes free is kept for them.
-        """
-        aside: list[Place] = []
-        found: Found | None = None
-        furthest = _FAR
-        while found is None:
-            top = _valid_top(heap)
-            if top is None:
-                break
-            flow = top[2]
-            if top[0] > furthest:
-                flow.note(now, Cause.TURN, "")
-                break
-            found = room.choose(flow, now)
-            if found is None:
-                flow.note(now, room.cause, room.about)
-                if flow.stamp == top[1]:
-                    aside.append(heapq.heappop(heap))
-                    patience = None if patient else room.patience(flow, now)
-                    if patience is not None:
-                        furthest = min(furthest, flow.counter + flow.scaled(patience))
-        for item in aside:
-            heapq.heappush(heap, item)
-        return found
-
-    def _stand(self, heap: list[Place], key: int, flow: Flow) -> None:
-        self._stamps += 1
-        flow.stamp, flow.key = self._stamps, key
-        self._push(heap, (key, self._stamps, flow))
-
-    def _push(self, heap: list[Place], place: Place) -> None:
-        heapq.heappush(heap, place)
-        if len(heap) > 64 + 4 * len(self.flows):
-            if heap is self._overdue:
-                heap[:] = [(flow.due, stamp, flow) for due, stamp, flow in heap if flow.due == due]
-            else:
-                heap[:] = [place for place in heap if place[1] == place[2].stamp]
-            heapq.heapify(heap)
-
-    def _lift(self) -> int:
-        top = _valid_top(self._contest)
-        return self._left_last if top is None else top[0]
-
-    def _leave(self, flow: Flow) -> None:
-        if flow.contesting:
-            flow.contesting = False
-            flow.due = 0
-            self._left_last = flow.counter
-
-    def _most_overdue(self) -> Flow | None:
-        """The flow in the contest whose head has the earliest deadline."""
-        heap = self._overdue
-        while heap:
-            top = heap[0]
-            if top[2].due == top[0]:
-                return top[2]
-            heapq.heappop(heap)
-        return None
-
-
-def _valid_top(heap: list[Place]) -> Place | None:
-    while heap:
-        top = heap[0]
-        if top[2].stamp == top[1]:
-            return top
-        heapq.heappop(heap)
-    return None

@@ -74,7 +74,7 @@ def of_request(
         entry.ask if ran else 0,
         entry.ask * (now - began),
         0 if price is None else charged_price(outcome, price.micro_per_gpu_hour),
-        () if entry.loans is None else tuple(entry.loans),
+        () if entry.ended is None else tuple(entry.ended),
         entry.waits,
     )
 
@@ -121,6 +121,6 @@ def of_job(
         milli_gpu=entry.ask if ran else 0,
         milli_gpu_ns=entry.ask * (now - began),
         micro_per_gpu_hour=0 if price is None else charged_price(outcome, price.micro_per_gpu_hour),
-        loans=() if entry.loans is None else tuple(entry.loans),
+        loans=() if entry.ended is None else tuple(entry.ended),
         waits=entry.waits,
     )

@@ -38,7 +38,9 @@ def shares(tokens_in: int, tokens_out_max: int | None, sequences: int, shape: Sh
     share of a replica, rounded down, at least 1.
     """
     kv = sequences * min(shape.context_tokens, tokens_in + (tokens_out_max or shape.context_tokens))
-    return kv, max(1, sequences * shape.milli_gpu // shape.slots, kv * shape.milli_gpu // shape.kv_tokens)
+    by_slots = sequences * shape.milli_gpu // shape.slots
+    by_kv = kv * shape.milli_gpu // shape.kv_tokens
+    return kv, max(by_slots, by_kv) or 1
 
 
 def job_ns(job: Job, learned: int) -> int:

@@ -45,6 +45,8 @@ class State:
         for name, account in self.accounts.items():
             if name not in policy.tenants:
                 account.models = frozenset()
+                for flow in account.flows:
+                    flow.open = False
 
     def _configure_pools(self, policy: Policy, now: int) -> None:
         """The quota trees and the loan books; a pool that is gone is kept until nothing runs in it."""
@@ -73,9 +75,10 @@ class State:
         account.tokens = _rate(account.tokens, limits.tokens_per_minute)
         per_second = limits.bytes_per_second
         account.bytes = _rate(account.bytes, per_second and per_second * SECONDS_PER_MINUTE)
-        for site, flow in account.flows.items():
+        for flow in account.flows:
             flow.node, flow.weight = self.quotas[tenant.pool].tenants[tenant.name], tenant.weight
-            self._join_others(flow, site)
+            flow.open = flow.room.name in account.models
+            self._join_others(flow, flow.room)
 
     def _configure_others(self, pool: str, policy: Policy) -> None:
         counted = policy.pools[pool].resources if pool in policy.pools else {}
@@ -92,8 +95,8 @@ class State:
         for name, site in list(self.sites.items()):
             if name not in self.policy.deployments and not site.replicas and not site.line.waiting:
                 del self.sites[name]
-                for account in self.accounts.values():
-                    account.flows.pop(site, None)
+                for flow in site.line.flows.values():
+                    flow.account.keep(tuple(other for other in flow.account.flows if other is not flow))
         self._sort_sites()
         kept = {name for quota in self.quotas.values() for name in quota.tenants}
         for name in [name for name in self.accounts if name not in self.policy.tenants and name not in kept]:
@@ -121,11 +124,12 @@ class State:
 
     def flow(self, tenant: str, account: Account, site: Site) -> Flow:
         """The tenant's flow at a site; a new one if need be."""
-        flow = account.flows.get(site)
+        flow = site.line.flows.get(tenant)
         if flow is None:
             flow = Flow(tenant, account, site.quota.tenants[tenant], self.policy.tenants[tenant].weight, site)
             self._join_others(flow, site)
-            account.flows[site] = site.line.flows[tenant] = flow
+            site.line.flows[tenant] = flow
+            account.keep((*account.flows, flow))
         return flow
 
     def _join_others(self, flow: Flow, site: Room) -> None:

@@ -17,6 +17,12 @@ GROUP_RANK: Final = 1 << RATIO_BITS
 NO_RANK: Final = 2 * GROUP_RANK
 
 
+class Party:
+    """What the loan books keep of a tenant."""
+
+    __slots__ = ()
+
+
 class Node:
     """A group or a tenant in the tree, with what runs below it now. Amounts are in the tree's unit.
 
@@ -38,6 +44,7 @@ class Node:
         "name",
         "own",
         "parent",
+        "party",
         "pool",
         "reach",
         "reserved",
@@ -68,6 +75,7 @@ class Node:
         self.running = 0
         self.running_max: int | None = None
         self.waiters: dict[object, None] = {}
+        self.party: Party | None = None  # of a tenant; the loan books' own
 
     def reset(self) -> None:
         """As one that the policy does not have: nothing is promised to it. What it uses stays."""

@@ -25,8 +25,8 @@ from commonpool.core.events import (
     Ticked,
 )
 from commonpool.core.machine import Machine
-from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.core.model import Outcome, Policy, Reason, Replica, Request, Usage, UsageRecord, Wait
+from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.base import Target
 from commonpool.store.journal import Journal, JournalError, RecordError
 

@@ -14,8 +14,8 @@ import msgspec
 from commonpool.core import explain
 from commonpool.core.effects import Refuse
 from commonpool.core.events import Ended
-from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.core.model import Outcome, Request, TokenSource, Usage, Wait
+from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.assemble import Assembly
 from commonpool.engines.base import Target
 from commonpool.gateway import answers

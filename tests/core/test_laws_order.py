@@ -1,0 +1,103 @@
+"""Laws of the order: nothing idle while somebody allowed waits, and nobody passed by who borrows."""
+
+from commonpool.core.effects import Effect
+from commonpool.core.events import Event, Produced, Ticked
+from commonpool.core.queueing import Entry, Flow
+from commonpool.core.sites import Devices, Site
+from tests.core.laws import Commons, could_start, thorough
+
+
+def heads(site: Site, now: int) -> list[tuple[Flow, list[Entry]]]:
+    """By flow what may go next: its head, and at the devices the smaller jobs behind one that is not overdue."""
+    found = []
+    for flow in site.line.flows.values():
+        head = flow.head(now)
+        if head is not None:
+            passing = isinstance(site, Devices) and head.deadline > now
+            found.append((flow, list(flow.waiting())[:32] if passing else [head]))
+    return found
+
+
+def borrows(entry: Entry) -> bool:
+    """Whether not all of what it takes is within its tenant's guarantee."""
+    if not isinstance(entry.flow.room, Devices):
+        return not entry.flow.node.entitled
+    takes = [(entry.flow.node, entry.ask), *((its, amount) for _, its, amount in entry.also)]
+    return any(its.use + amount > its.guaranteed for its, amount in takes)
+
+
+class Order(Commons):
+    """`first` are the heads, of parked flows those of the last tick."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: dict[Flow, Entry] = {}
+
+    def laws(self, event: Event, effects: list[Effect]) -> None:
+        self.nobody_is_passed_by_who_borrows(effects)
+        if isinstance(event, Produced):
+            return
+        self.nothing_is_idle_while_somebody_allowed_waits(ticked=isinstance(event, Ticked))
+        self.what_is_kept_is_kept_for_somebody()
+
+    def nobody_is_passed_by_who_borrows(self, effects: list[Effect]) -> None:
+        """Law: what was started from the surplus has not taken what somebody under its guarantee waits for."""
+        for entry in self.begun(effects):
+            if not entry.surplus:
+                continue
+            pool = entry.node.pool
+            for site in self.machine.state.sites_of[pool]:
+                for flow, (head, *_) in heads(site, self.world.now):
+                    if flow.rank() >= 0 and not site.held:
+                        assert not could_start(head, self.world.now, gone=entry), (head.id, entry.id)
+
+    def nothing_is_idle_while_somebody_allowed_waits(self, *, ticked: bool) -> None:
+        """Law: what could start and does not is kept back for a reason that is known.
+
+        A flow that found no room on its own path is looked at again when room comes free there; when with time or pace
+        another has come to its head, at the next tick.
+        """
+        state, now = self.machine.state, self.world.now
+        before, self.first = self.first, {}
+        for site in state.all_sites():
+            for flow, entries in heads(site, now):
+                head = before.get(flow, entries[0]) if flow.parked and not ticked else entries[0]
+                self.first[flow] = head
+                if head is not entries[0]:
+                    continue
+                for entry in entries:
+                    assert not could_start(entry, now) or self.kept_back(site, flow, entry), entry.id
+
+    def kept_back(self, site: Site, flow: Flow, entry: Entry) -> bool:
+        """For who needs much room at once, for a tenant that waits for its own, or for who has had less."""
+        claim = site.quota.claimed
+        if isinstance(site, Devices):  # who has a claim may use it for any of its jobs
+            claim = claim or site.claimed
+            claim = "" if claim == flow.tenant else claim
+        return site.held or (claim != "" and borrows(entry)) or (flow.rank() < 0 and self.has_had_more(site, flow))
+
+    def has_had_more(self, site: Site, flow: Flow) -> bool:
+        for other in site.line.flows.values():
+            patience = site.patience(other, self.world.now) if other.contesting else None
+            if patience is not None and flow.counter > other.counter + other.scaled(patience):
+                return True
+        return False
+
+    def what_is_kept_is_kept_for_somebody(self) -> None:
+        state, now = self.machine.state, self.world.now
+        for pool, quota in state.quotas.items():
+            waiting = [entry for site in state.sites_of[pool] for _, entries in heads(site, now) for entry in entries]
+            if quota.claimed:
+                mine = [entry for entry in waiting if entry.flow.tenant == quota.claimed]
+                assert any(quota.free_for(entry.node) < entry.ask for entry in mine)
+            devices = state.devices[pool]
+            if devices.claimed:
+                mine = [entry for entry in waiting if entry.flow.tenant == devices.claimed]
+                short = any(other.free_for(its) < amount for entry in mine for other, its, amount in entry.also)
+                assert short or (devices.kept_for is not None and devices.kept_for.waiting)
+            for site in state.sites_of[pool]:
+                assert not site.held or any(entry.deadline <= now for entry in waiting if entry.flow.room is site)
+
+
+TestOrder = Order.TestCase
+TestOrder.settings = thorough(60)

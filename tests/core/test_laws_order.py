@@ -48,7 +48,7 @@ class Order(Commons):
             pool = entry.node.pool
             for site in self.machine.state.sites_of[pool]:
                 for flow, (head, *_) in heads(site, self.world.now):
-                    if flow.rank() >= 0 and not site.held:
+                    if flow.rank() >= 0 and not borrows(head) and not site.held:
                         assert not could_start(head, self.world.now, gone=entry), (head.id, entry.id)
 
     def nothing_is_idle_while_somebody_allowed_waits(self, *, ticked: bool) -> None:

@@ -96,9 +96,9 @@ def test_who_is_overdue_is_found_though_its_deadline_has_moved() -> None:
     a.push(entry(a, 1, 5, 1_000_001, 1_000_001))
     a.remove(a.earliest())
     line.place(a)
-    assert line._most_overdue(999_999) is None
-    assert line._most_overdue(1_000_000) is b
+    assert line.most_overdue(999_999) is None
+    assert line.most_overdue(1_000_000) is b
     b.remove(b.earliest())
     line.place(b)
-    assert line._most_overdue(1_000_000) is None
-    assert line._most_overdue(1_000_001) is a
+    assert line.most_overdue(1_000_000) is None
+    assert line.most_overdue(1_000_001) is a

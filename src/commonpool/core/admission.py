@@ -38,7 +38,7 @@ def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | N
     # 1. What it would take, and whether that can ever be had.
     tokens_in, tokens_out_max, sequences = request.tokens_in, request.tokens_out_max, request.sequences
     kv, ask = sizing.shares(tokens_in, tokens_out_max, sequences, shape)
-    if ask > node.most or kv > shape.kv_tokens or sequences > shape.slots:
+    if ask > node.most or kv > shape.kv_tokens or not 0 < sequences <= shape.slots:
         return never_fits(request, shape, kv, ask, node.most)
 
     # 2. Limits, all of them before any is taken.
@@ -116,6 +116,12 @@ def size_job(state: State, entry: Entry, job: Job) -> Refusal | None:
     """What a job takes of each resource, or why that can never be had."""
     quotas = state.others[job.pool]
     also = []
+    if job.milli_gpu < 1 or min(job.resources.values(), default=0) < 0:
+        return Refusal(
+            Reason.NEVER_FITS,
+            f"The job asks for {job.milli_gpu} milli_gpu and {dict(job.resources)}. "
+            "Ask for at least 1 milli_gpu, and for nothing below 0.",
+        )
     for resource, amount in job.resources.items():
         quota = quotas.get(resource)
         if quota is not None and amount:
@@ -133,7 +139,9 @@ def size_job(state: State, entry: Entry, job: Job) -> Refusal | None:
 def never_fits(request: Request, shape: Shape, kv: int, amount: int, cap: int) -> Refusal | None:
     """Refuse at once what no amount of waiting could ever serve."""
     message = None
-    if request.sequences > shape.slots:
+    if request.sequences < 1:
+        message = f"The request asks for {request.sequences} sequences. Ask for at least 1."
+    elif request.sequences > shape.slots:
         message = (
             f"The request asks for {request.sequences} sequences at once; a replica of {request.model} runs at most "
             f"{shape.slots}. Ask for fewer."

@@ -15,7 +15,7 @@ class Configured(msgspec.Struct, frozen=True, tag=True):
 
 
 class Arrived(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A request arrived, identified and parsed."""
+    """A request arrived, identified and parsed. One whose id waits or runs already is not taken twice."""
 
     request: Request
 
@@ -68,7 +68,7 @@ class Cancelled(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class ReplicaReady(msgspec.Struct, frozen=True, tag=True):
-    """A replica takes requests from now on."""
+    """A replica takes requests from now on. Ids are not used again while anything runs on them."""
 
     replica: Replica
 

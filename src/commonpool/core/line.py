@@ -14,7 +14,7 @@ from commonpool.core.queueing import Entry, Flow, Place, Room, Spot
 
 # One overdue head may pass per this many requests served from the surplus: 20 %.
 PASS_PRICE: Final = 5
-_FAR: Final = 1 << 61  # later than any time, further than any counter
+_FAR: Final = 1 << 200  # further than any counter
 _TURN: Final = Cause.TURN
 
 Found = tuple[Entry, Spot]
@@ -98,7 +98,7 @@ class Line:
         self._pass_credit = min(PASS_PRICE, self._pass_credit + 1)
         if self._pass_credit < PASS_PRICE:
             return None
-        flow = self._most_overdue(now)
+        flow = self.most_overdue(now)
         if flow is None or flow is winner:
             return None
         late = room.choose(flow, now)
@@ -180,7 +180,7 @@ class Line:
             flow.contesting = False
             self._left_last = flow.counter
 
-    def _most_overdue(self, now: int) -> Flow | None:
+    def most_overdue(self, now: int) -> Flow | None:
         """The flow in the contest whose head has the earliest deadline, if that has passed."""
         heap = self._overdue
         while heap:

@@ -3,7 +3,8 @@
 A request takes two calls: `Arrived` (admit, queue, perhaps dispatch) and `Ended` (meter, release, dispatch the next); a
 job likewise, `Submitted` and `JobEnded`. After every event the pool is dispatched until nobody who waits may run: no
 slot stays idle while someone is allowed to use it, except what is kept for a tenant under its guarantee that waits for
-more than is free. Nothing that runs is ever interrupted.
+more than is free, and within 20 % of the surplus for what is large or overdue (line, sites). Nothing that runs is ever
+interrupted. What names an id that waits or runs already, or one that does neither, does nothing.
 
 Deterministic: no clock, no randomness, no iteration over sets; the same events give the same effects.
 """
@@ -44,8 +45,8 @@ from commonpool.core.model import (
     Wait,
 )
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry, Flow, Spot
-from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_DONE, STATUS_FAILED, STATUS_OF
-from commonpool.core.sites import Running, Serving, Site
+from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_OF, STATUS_OF_END
+from commonpool.core.sites import Devices, Running, Serving, Site
 from commonpool.core.sizing import shares
 from commonpool.core.state import State
 
@@ -104,6 +105,8 @@ class Machine:
     # -- something arrives ---------------------------------------------------------------------------------------------
 
     def _arrived(self, request: Request, now: int, effects: list[Effect]) -> None:
+        if request.id in self._entries:
+            return
         self._seq += 1
         entry = Entry(request, self._seq, now)
         refusal = admission.admit(self.state, entry, request, now)
@@ -127,6 +130,8 @@ class Machine:
         self._wait(entry, now, effects)
 
     def _submitted(self, job: Job, now: int, effects: list[Effect]) -> None:
+        if job.id in self._entries:
+            return
         self._seq += 1
         entry = Entry(job, self._seq, now)
         refusal = admission.admit_job(self.state, entry, job, now)
@@ -183,10 +188,10 @@ class Machine:
             if site.line.waiting:
                 self._serve(site, now, effects, surplus=False)
         devices.borrowing = True
-        if devices.line.waiting:  # jobs whose tenant is under its guarantee, and will be above it with them
-            self._serve(devices, now, effects, surplus=False)
         if devices.line.waiting and devices.keeps(now):
             self._serve(devices, now, effects, surplus=True)
+        if devices.line.waiting:  # jobs whose tenant is under its guarantee, and will be above it with them
+            self._serve(devices, now, effects, surplus=False)
         for site in sites:
             if site.line.waiting and not quota.claimed:
                 self._serve(site, now, effects, surplus=True)
@@ -209,14 +214,14 @@ class Machine:
         entry.attempt += 1
         entry.dispatched = now
         if now > entry.arrived:
-            entry.waits = flow.waits(entry.arrived, now)
-        entry.surplus = surplus
+            entry.waits = flow.waits(entry.queued, now)
+        entry.surplus = charged = surplus or (isinstance(site, Devices) and not site.owns(entry))
         site.occupy(spot, entry)
         site.quota.take(node, entry.ask)
         for quota, its, amount in entry.also:
             quota.take(its, amount)
         site.loans.took(node, entry, entry.ask, now)
-        if surplus:
+        if charged:
             entry.charged = site.service(entry)
             flow.charge(entry.charged)
         self._replace(flow)
@@ -283,7 +288,8 @@ class Machine:
             usage=usage,
             first_token_at=event.first_token_at,
         )
-        spent = outcome is _FAILED and entry.attempt >= ATTEMPTS_MAX
+        entry.failures += outcome is _FAILED
+        spent = outcome is _FAILED and entry.failures >= ATTEMPTS_MAX
         again = retry and not spent and self._judge(entry) is None
         if not again:
             self._settle_tokens(entry, tokens_in + tokens_out, now)
@@ -306,7 +312,7 @@ class Machine:
             entry.flow.learn(job.app, held_ns)
         site = cast("Site", entry.flow.room)
         freed = self._release(site, entry, entry.ask * held_ns // NS_PER_S, now)
-        status = STATUS_DONE if event.outcome is _COMPLETED else STATUS_FAILED
+        status = STATUS_OF_END[event.outcome]
         record = records.of_job(
             entry, job, self.state.policy.prices, now, ran=True, outcome=event.outcome, status=status
         )
@@ -340,7 +346,7 @@ class Machine:
         """The record of an attempt, then another attempt or the end."""
         effects.append(Settle(record))
         if again:
-            entry.again()
+            entry.again(now)
             self._enqueue(entry)
             if entry.flow.length == 1:
                 cast("Site", entry.flow.room).explain(entry.flow, now)
@@ -480,7 +486,7 @@ class Machine:
 
     def _replica_ready(self, replica: Replica, now: int, effects: list[Effect]) -> None:
         site = self.state.sites.get(replica.model)
-        if site is None:
+        if site is None or replica.id in site.replicas:
             return
         site.replicas[replica.id] = Running(replica)
         site.count_free_slots()
@@ -500,14 +506,13 @@ class Machine:
                 site.forget_if_idle(running)
                 site.count_free_slots()
                 self.state.count_devices()
-                if site.quota.pool in self.state.quotas:
-                    self._dispatch(site.quota.pool, now, effects)
+                self._dispatch(site.quota.pool, now, effects)
 
     def _devices_changed(self, event: DevicesChanged, now: int, effects: list[Effect]) -> None:
         quota = self.state.quotas.get(event.pool)
         if quota is None:
             return
-        quota.resize(event.milli_gpu)
+        quota.resize(max(0, event.milli_gpu))
         self.state.loans[event.pool].reconfigured(now)
         self._all_anew(now, effects)
 
@@ -515,13 +520,15 @@ class Machine:
 
     def _reconfigured(self, policy: Policy, now: int, effects: list[Effect]) -> None:
         self.state.configure(policy, now)
-        for tenant in list(self.state.grants):
-            if tenant not in policy.tenants:
-                del self.state.grants[tenant]
+        for name, (elastic_cap, _) in list(self.state.grants.items()):
+            if name in policy.tenants:
+                self._grant(name, elastic_cap)
+            else:
+                del self.state.grants[name]
         for site in self.state.all_sites():
             for flow in site.line.flows.values():
-                if tenant_ := policy.tenants.get(flow.tenant):
-                    flow.repromise(tenant_.max_wait_ns)
+                if tenant := policy.tenants.get(flow.tenant):
+                    flow.repromise(tenant.max_wait_ns)
                 for entry in tuple(flow.waiting()):
                     asked = entry.ask
                     refusal = self._judge(entry)

@@ -78,12 +78,14 @@ class Entry(Task):
         "charged",
         "deadline",
         "dispatched",
+        "failures",
         "flow",
         "following",
         "kv",
         "node",
         "preceding",
         "priority",
+        "queued",
         "replica_id",
         "seq",
         "sequences",
@@ -108,6 +110,8 @@ class Entry(Task):
         self.surplus = False
         self.charged = 0
         self.dispatched = 0
+        self.queued = now  # since when it waits for this attempt
+        self.failures = 0
         self.replica_id = ""
         self.version = ""
         self.ask = 0
@@ -125,8 +129,9 @@ class Entry(Task):
         self.flow: Flow
         self.node: Node
 
-    def again(self) -> None:
+    def again(self, now: int) -> None:
         """For another attempt: with its place in the order, and nothing of what it took."""
+        self.queued = now
         self.ended = None
         self.surplus = False
         self.charged = 0
@@ -234,7 +239,7 @@ class Queue:
             while older is not None and entry.seq >= older.last:
                 older = older.following
             part = older or part
-        elif entry.deadline - part.deadline > (entry.deadline - entry.arrived) >> 6:
+        elif (part.ahead or entry.ahead) and entry.deadline - part.deadline > (entry.deadline - entry.arrived) >> 6:
             part.following = self._newest = part = Slice(entry)
         part.deadline = min(part.deadline, entry.deadline)
         part.ahead = max(part.ahead, entry.ahead)
@@ -442,7 +447,10 @@ class Flow:
                 entry = entry.following
 
     def resize(self, entry: Entry, asked: int) -> None:
-        """What waits asks for another amount than `asked` now."""
+        """What waits asks for another amount than `asked` now, for as long as before."""
+        work = entry.work // asked * entry.ask
+        self.work += work - entry.work
+        entry.work = work
         self.asked += entry.ask - asked
         self.account.asked += entry.ask - asked
 

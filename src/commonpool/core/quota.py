@@ -79,10 +79,10 @@ class Quota:
         self.unowned = self.capacity - promised
 
         # 3. How far each may go.
-        tree.reach(self.capacity, self.tenants.values(), self.groups.values())
+        tree.reach(there, self.tenants.values(), self.groups.values())
         for name, group in self.groups.items():
             cap = policy.groups[name].elastic_cap if self.resource == "milli_gpu" else None
-            group.cap = self.capacity if cap is None else cap
+            group.cap = there if cap is None else cap
         for tenant in members:
             node = nodes[tenant.name]
             node.running_max = tenant.limits.concurrent_requests

@@ -9,6 +9,11 @@ from commonpool.core.queueing import Entry
 STATUS_DONE: Final = 200
 STATUS_CLIENT_GONE: Final = 499
 STATUS_FAILED: Final = 500
+STATUS_OF_END: Final[dict[Outcome, int]] = {
+    Outcome.COMPLETED: STATUS_DONE,
+    Outcome.CANCELLED: STATUS_CLIENT_GONE,
+    Outcome.FAILED: STATUS_FAILED,
+}
 STATUS_OF: Final[dict[Reason, int]] = {
     Reason.NEVER_FITS: 400,
     Reason.UNKNOWN_TIER: 400,

@@ -154,7 +154,7 @@ class Serving(Site):
         spot = None if self.held or self.free_slots <= 0 else self._roomiest(entry)
         if spot is None:
             self.cause, self.about = self.busy(), self.name
-            if entry.deadline <= now and node.entitled:
+            if entry.deadline <= now and node.entitled and self.patience(flow, now) is not None:
                 self.held = True  # it needs several slots of one replica at once, and has waited long enough for them
         return spot
 
@@ -276,8 +276,8 @@ class Devices(Site):
         # The tenant whose job waits for room in another resource: no job borrows until it has it. Requests may go on.
         self.claimed = ""
         self.borrowing = True  # whether it is the turn of jobs that borrow; those that do not come first
-        self.first: Entry | None = None  # the longest overdue job that borrows and found no room
-        self.kept_for: Entry | None = None  # the same, while all that frees is kept for it
+        self.kept_for: Entry | None = None  # the overdue job for which all that frees is kept
+        self.first: Entry | None = None  # the one that is next to be kept room for
         self.price = 0  # what must have been saved before that
         self.surplus = 0  # what jobs use that started from the surplus
         self.saved = 0  # milli_gpu × ns that may be kept idle for overdue jobs
@@ -298,36 +298,40 @@ class Devices(Site):
     def keeps(self, now: int) -> bool:
         """Whether all that frees is kept for an overdue job now; then it comes before everybody in the surplus.
 
-        What jobs use of the surplus saves a fifth as much for this: 20 % of it, as for requests.
+        One at a time, the longest overdue first: small ones would spend what a large one has to wait for. It needs
+        savings for what it asks, for its max_wait; where they were not enough, twice as much the next time.
         """
+        self._accrue(now)
+        entry = self.kept_for
+        if entry is not None and (self.saved <= 0 or not entry.waiting):
+            self.kept_for = entry = None
+            self.price *= 2
+        if entry is None:
+            flow = self.line.most_overdue(now)
+            if flow is not None:
+                self._put_first(flow.earliest())
+            entry = self.first
+            if entry is None or not entry.waiting or entry.flow.parked or self.saved < self.price:
+                return False
+            self.saved = self.price
+            self.kept_for = entry
+        self.claimed = self.claimed or entry.flow.tenant
+        return True
+
+    def _accrue(self, now: int) -> None:
+        """What jobs use of the surplus saves a fifth as much for keeping: 20 % of it, as for requests."""
         spent = self.free if self.kept_for is not None else 0
         self.saved += (now - self._at) * (self.surplus // PASS_PRICE - spent)
         self._at = now
-        entry = self.kept_for
-        if entry is None:
-            return False
-        if self.saved <= 0 or not entry.waiting:
-            self.kept_for = None
-            self.price *= 2  # where it was not enough, more is saved before the next time
-            return False
-        self.claimed = entry.flow.tenant
-        return True
 
-    def _keep(self, entry: Entry, now: int) -> None:
-        """An overdue job finds no room: keep room for it, once enough has been saved for what it asks, for max_wait.
-
-        One at a time, the longest overdue first: small ones would spend what a large one has to wait for.
-        """
+    def _put_first(self, entry: Entry) -> None:
+        """It is overdue and borrows: it is the next to be kept room for, unless another is overdue for longer."""
         first = self.first
+        if entry.ask > self.quota.capacity - self.by_replicas:
+            return  # nothing that ends will make room enough
         if first is None or not first.waiting or first.flow.parked or entry.deadline < first.deadline:
-            first = self.first = entry
+            self.first = entry
             self.price = entry.ask * (entry.deadline - entry.arrived)
-        if entry is not first:
-            return
-        self.keeps(now)
-        if self.kept_for is None and self.saved >= self.price:
-            self.saved = self.price
-            self.kept_for = entry
 
     def choose(self, flow: Flow, now: int) -> tuple[Entry, Spot] | None:
         head = flow.head(now)
@@ -339,15 +343,15 @@ class Devices(Site):
         why = self.cause, self.about
         blocker = self._blocker(head)
         if head.deadline > now:
-            least = head.ask
+            least = self.quota.capacity + 1 if head.also else head.ask  # of those that ask for GPUs alone
             for seen, entry in enumerate(flow.waiting()):
                 if seen >= _LOOK_AHEAD:
                     break
-                if entry.ask < least or entry.also:  # what asks for as much fits no better
+                if entry is not head and (entry.ask < least or entry.also):  # what asks for as much fits no better
                     spot = self.fit(entry, now)
                     if spot is not None:
                         return entry, spot
-                    least = min(least, entry.ask)
+                    least = least if entry.also else entry.ask
                     if blocker is not None and self._blocker(entry) is None:
                         blocker = None  # it waits for something else than room on its own path
         self.cause, self.about = why
@@ -371,7 +375,7 @@ class Devices(Site):
             return None
         # 2. What it borrows: nothing while somebody waits for its own, and nothing that is wanted back too soon.
         borrowed = node.use + entry.ask - max(node.use, node.guaranteed)
-        own = borrowed <= 0 and all(its.use + amount <= its.guaranteed for _, its, amount in entry.also)
+        own = self.owns(entry)
         claimed = self.quota.claimed or self.claimed
         if not own and claimed not in ("", flow.tenant):
             self.cause, self.about = Cause.BORROWING_DENIED, claimed
@@ -386,13 +390,19 @@ class Devices(Site):
             return None
         return self.spot
 
+    def owns(self, entry: Entry) -> bool:
+        """Whether all that it asks for is within its tenant's guarantee."""
+        node = entry.flow.node
+        own = node.use + entry.ask <= node.guaranteed
+        return own and all(its.use + amount <= its.guaranteed for _, its, amount in entry.also)
+
     def _there(self, entry: Entry, now: int, *, own: bool) -> bool:
         """Whether what it asks for is free, in every resource and on the devices; if not, its own is claimed."""
         tenant, node = entry.flow.tenant, entry.flow.node
-        overdue = entry.deadline <= now
-        claims = own or entry is self.kept_for
+        possible = entry.ask <= self.quota.capacity - self.by_replicas  # else nothing that frees will do
+        claims = possible and (own or entry is self.kept_for)
         if self.quota.free_for(node) < entry.ask:
-            self._no_room(entry.flow, own=own)
+            self._no_room(entry.flow, own=own and possible)
             if claims:
                 self.quota.claimed = self.quota.claimed or tenant
         elif any(quota.free_for(its) < amount for quota, its, amount in entry.also):
@@ -401,27 +411,28 @@ class Devices(Site):
                 self.claimed = self.claimed or tenant
         elif self.held or self.free < entry.ask:
             self.cause, self.about = Cause.DEVICES, self.name
-            self.held = self.held or (claims and overdue)
+            self.held = self.held or (claims and entry.deadline <= now)
         else:
             return True
-        if overdue and not claims:
-            self._keep(entry, now)
+        if not claims and entry.deadline <= now:
+            self._put_first(entry)
         return False
 
     def _long_lendable(self, entry: Entry, now: int) -> int:
         return self.loans.long_lendable(entry.flow.node, now, entry.work // entry.ask, self.forecasts)
 
     def occupy(self, spot: Spot, entry: Entry) -> None:  # noqa: ARG002 - all devices are one place, until placement
-        self.keeps(entry.dispatched)
+        if entry is self.kept_for:
+            self.kept_for = None
+            self.claimed = ""
+        self._accrue(entry.dispatched)
         self.by_jobs += entry.ask
         entry.flow.account.by_jobs += entry.ask
         if entry.surplus:
             self.surplus += entry.ask
-        if entry is self.kept_for:
-            self.kept_for = None
 
     def vacate(self, entry: Entry, now: int) -> None:
-        self.keeps(now)
+        self._accrue(now)
         self.by_jobs -= entry.ask
         entry.flow.account.by_jobs -= entry.ask
         if entry.surplus:

@@ -49,7 +49,7 @@ class State:
                     flow.open = False
 
     def _configure_pools(self, policy: Policy, now: int) -> None:
-        """The quota trees and the loan books; a pool that is gone is kept until nothing runs in it."""
+        """The quota trees and the loan books; a pool that is gone is kept until `prune`."""
         for name in policy.pools:
             if name not in self.quotas:
                 self.quotas[name] = quota = Quota(name)
@@ -60,8 +60,6 @@ class State:
             quota.configure(policy)
             self.loans[name].reconfigured(now)
             self._configure_others(name, policy)
-            if name not in policy.pools and not quota.use:
-                del self.quotas[name], self.others[name], self.loans[name], self.devices[name], self.sites_of[name]
 
     def _configure_account(self, policy: Policy, tenant: Tenant) -> None:
         """A tenant's limits, and its flows' places in the trees."""
@@ -91,12 +89,18 @@ class State:
                 del others[resource]
 
     def prune(self) -> None:
-        """Forget deployments and tenants that the policy no longer has, once nothing of theirs runs."""
+        """Forget deployments, pools and tenants that the policy no longer has, once nothing of theirs runs."""
         for name, site in list(self.sites.items()):
             if name not in self.policy.deployments and not site.replicas and not site.line.waiting:
                 del self.sites[name]
                 for flow in site.line.flows.values():
                     flow.account.keep(tuple(other for other in flow.account.flows if other is not flow))
+        drawn_on = {site.quota.pool for site in self.sites.values()}
+        for name, devices in list(self.devices.items()):
+            if name not in self.policy.pools and name not in drawn_on and not devices.quota.use:
+                for flow in devices.line.flows.values():
+                    flow.account.keep(tuple(other for other in flow.account.flows if other is not flow))
+                del self.quotas[name], self.others[name], self.loans[name], self.devices[name], self.sites_of[name]
         self._sort_sites()
         kept = {name for quota in self.quotas.values() for name in quota.tenants}
         for name in [name for name in self.accounts if name not in self.policy.tenants and name not in kept]:

@@ -22,6 +22,7 @@ from commonpool.core.events import (
     Ticked,
 )
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Outcome, Request, Usage, UsageRecord
+from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.simulator.cluster import Cluster, Failures
 from commonpool.simulator.contract import Decides, Observer, Preempt, Progress, SimulationError
 from commonpool.simulator.live import Live, Station
@@ -38,7 +39,7 @@ TICK_JOBS_NS: Final = 60 * NS_PER_S
 STUCK_NS: Final = 8 * 24 * NS_PER_HOUR
 # Steps of the loop between two reports of progress.
 PROGRESS_STEPS: Final = 5000
-STATUS_CLIENT_GONE: Final = 499
+
 STATUS_ENGINE_FAILED: Final = 502
 
 # Looked up once: a member of an enum costs more than the rest of its line.

@@ -71,6 +71,7 @@ def read(
     if speed <= 0:
         raise TraceError(f"speed {speed} is not above zero; 2 makes a trace arrive twice as fast")
     source = _Source(path, target, seed)
+    lines = None
     try:
         with gzip.open(path, "rb") if _zipped(path) else path.open("rb") as file:
             lines = _Lines(file)
@@ -79,9 +80,9 @@ def read(
     except OSError as error:  # gzip's own error is one
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (EOFError, zlib.error) as error:
-        raise TraceError(f"{path}: the compressed file is damaged after line {lines.number}") from error
-    except (ValueError, csv.Error, msgspec.DecodeError) as error:
-        raise TraceError(f"{path}, line {lines.number}: not a record of its format: {error}") from error
+        raise TraceError(f"{path}: the compressed file is damaged after line {lines.number if lines else 0}") from error
+    except (ValueError, OverflowError, csv.Error, msgspec.DecodeError) as error:
+        raise TraceError(f"{path}, line {lines.number if lines else 0}: not a record of its format: {error}") from error
     arrivals.sort(key=lambda arrival: arrival.at_ns)
     return workload(path.name, _paced(arrivals[:limit], speed), dict(source.dropped))
 

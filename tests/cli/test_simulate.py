@@ -193,5 +193,5 @@ def test_files_that_are_not_there(config: Path, tmp_path: Path, capsys: pytest.C
     assert simulate(tmp_path / "no.yaml", written(tmp_path, NEAR)) == ExitCode.INVALID_CONFIG
     assert "does not exist" in capsys.readouterr().err
     blocked = written(tmp_path, NEAR)
-    assert simulate(config, blocked, "--policy", "fifo", "--out", str(blocked)) == ExitCode.FAILED
-    assert f"the report cannot be written to {blocked}" in capsys.readouterr().err
+    assert simulate(config, blocked, "--policy", "fifo", "--out", str(blocked)) == ExitCode.USAGE
+    assert f"--out {blocked} is a file" in capsys.readouterr().err

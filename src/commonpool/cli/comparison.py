@@ -21,6 +21,7 @@ from commonpool.config import ConfigError, read_sources
 from commonpool.core.model import Job, Policy
 from commonpool.simulator import report as reports
 from commonpool.simulator.contract import Progress, SimulationError
+from commonpool.simulator.demand import WINDOW_NS
 from commonpool.simulator.figures import Figures, Outcomes, Part, ppm
 from commonpool.simulator.policies import POLICIES
 from commonpool.simulator.presets import PRESETS
@@ -50,10 +51,19 @@ class Choices(msgspec.Struct, frozen=True):
 def compare(choices: Choices) -> None:
     """Simulate each policy, show what came of it, and write the report. Raises CommandError."""
     preset = PRESETS[choices.preset]
+    if choices.out is not None and choices.out.exists() and not choices.out.is_dir():
+        raise CommandError(f"--out {choices.out} is a file; name a folder for the report", ExitCode.USAGE)
     try:
         with show.progress("reading what arrives"):
             sources = read_sources(choices.config)
-            shared = prepare(sources, _workload_of(choices), preset, model=choices.model, p60=choices.guarantees == P60)
+            shared = prepare(
+                sources,
+                _workload_of(choices),
+                preset,
+                model=choices.model,
+                p60=choices.guarantees == P60,
+                window_ns=max(1, round(WINDOW_NS / choices.speed)),
+            )
         with _bars() as bar:
             outcomes = [
                 simulate(shared, POLICIES[name], seed=choices.seed, progress=bar(name)) for name in choices.policies

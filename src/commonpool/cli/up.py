@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from commonpool.cli.exits import CommandError, ExitCode
-from commonpool.cli.options import Json
+from commonpool.cli.options import CONTROL_URL, Json
 from commonpool.cli.output import emit_line
 from commonpool.config import ConfigError
 
@@ -83,6 +83,7 @@ def welcome(ready: Ready) -> str:
     """What a newcomer reads: where everything is, the keys, and what to do first."""
     base_url = f"{ready.gateway}/v1"
     program = _program()
+    where = "" if ready.control == CONTROL_URL else f" --control {ready.control}"
     key = ready.keys[0].key if ready.keys else "YOUR_KEY"
     model = ready.models[0] if ready.models else "MODEL"
     messages = [{"role": "user", "content": "Say hello."}]
@@ -104,7 +105,7 @@ def welcome(ready: Ready) -> str:
             f'  client = OpenAI(base_url="{base_url}", api_key="{key}")',
             f'  print(client.chat.completions.create(model="{model}", messages={messages}, max_tokens=40))',
             "",
-            f"Then look: `{program} status`, `{program} usage --by tenant,model`.",
+            f"Then look: `{program} status{where}`, `{program} usage --by tenant,model{where}`.",
             "Ctrl-C stops: running requests finish first, a second Ctrl-C does not wait for them.",
         ]
     )

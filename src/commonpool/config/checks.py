@@ -43,8 +43,10 @@ def _references(values: Values, report: Report) -> None:
     """Every name that is used is defined."""
     for path, _, model in entries(values, "models", report):
         _exists(model, path, "pool", values.get("pools"), report)
-    for path, _, group in entries(values, "groups", report):
+    for path, name, group in entries(values, "groups", report):
         _exists(group, path, "parent", values.get("groups"), report)
+        if name in values.get("tenants", {}):
+            report.fail(path, f"{name} is a tenant's name too, and a loan's lender would be either; rename one of them")
     for path, _, tenant in entries(values, "tenants", report):
         quota, at = tenant.get("tenant", {}), (*path, "tenant")
         _exists(quota, at, "pool", values.get("pools"), report)

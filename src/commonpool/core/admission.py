@@ -210,7 +210,7 @@ def _queue_full(tenant: str, account: Account) -> Refusal | None:
         return None
     return Refusal(
         Reason.QUEUE_FULL,
-        f"Tenant {tenant} has {account.waiting} requests waiting; its queue_length is {account.queue_length}. "
+        f"Tenant {tenant} has {account.waiting} requests or jobs waiting; its queue_length is {account.queue_length}. "
         "Try again when some are done.",
         RETRY_AFTER_MIN_NS,
     )

@@ -3,7 +3,8 @@
 Those whose tenant is under its guarantee come first, smallest use / guarantee first. The others are in the *contest*
 for the surplus, by virtual token counters (VTC, Sheng et al., OSDI 2024): the smallest counter is next; a flow that
 enters the contest is lifted to the smallest counter in it, or, when nobody is in it, to that of the flow that left it
-last (the paper's whole-queue-empty rule). An overdue head may pass others for at most 20 % of the surplus.
+last (the paper's whole-queue-empty rule). An overdue head may pass others for at most 20 % of the surplus. A large head
+that finds no room is passed only by flows that are behind it by no more than one such request (`Room.patience`).
 """
 
 from heapq import heapify, heappop, heappush, heapreplace

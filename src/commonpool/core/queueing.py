@@ -154,8 +154,9 @@ class Queue:
     """What waits in one priority of a flow, oldest first. A linked list: whatever leaves takes its memory with it.
 
     When it turns urgent depends on the pace, which changes, so that is worked out from slices of a 64th of max_wait
-    each: few, however many wait. A slice stays until the last of it has left or been passed; so the queue may turn
-    urgent that much too early, never too late.
+    each: few, however many wait. A slice stays until the last of it has left or been passed, and the pace that counts
+    is the one of the last change by half; so the queue may turn urgent too early, and as much too late as the pace has
+    grown since.
     """
 
     __slots__ = ("_newest", "_oldest", "first", "last", "lower", "priority", "urgent_at")

@@ -36,6 +36,7 @@ ATTACHED = "kind: attached, urls: [http://a, http://b]"
         ("gpu: 1_gpu", "gpu: 1.5_gpu\n    replicas: 3", "2: pools.main.gpus: 4 gpu are fewer than the replicas of its models hold (4.5 gpu); lower their replicas or gpu"),
         # Groups.
         ("tenants:", "groups: {b: {parent: a}, a: {parent: c}, c: {parent: b}}\ntenants:", "11: groups.a.parent: leads back to itself (a → c → b → a); a group's parents end at the pool"),
+        ("tenants:", "groups: {support: {elastic_cap: 4}}\ntenants:", "11: groups.support: support is a tenant's name too, and a loan's lender would be either; rename one of them"),
         ("tenants:", "groups: {a: {parent: a}}\ntenants:", "11: groups.a.parent: leads back to itself (a → a); a group's parents end at the pool"),
         ("tenants:\n  support:\n    tenant: {", "groups: {a: {elastic_cap: 1}, b: {parent: a}}\ntenants:\n  support:\n    tenant: {group: b, ", "11: groups.a.elastic_cap: 1 gpu is less than what is guaranteed below it (2 gpu); raise it or lower guarantees there"),
         # What could never run.

@@ -41,10 +41,10 @@ def test_what_a_member_gives_back_of_its_groups_guarantee_goes_to_another_member
 
 def test_a_small_job_behind_one_at_its_cap_is_looked_at_when_what_it_waits_for_comes_free() -> None:
     world = World(policy(tenant("a", 1000, elastic_cap=2000), tenant("b"), milli_gpu=4000), replicas=0)
-    world.submit("b0", "b", 3000)
+    world.submit("b0", "b", 2500)
     world.submit("a0", "a", 1000)
     assert started(world.submit("large", "a", 2000)) == []  # above its cap
-    assert started(world.submit("small", "a", 500)) == []  # nothing is left to borrow
+    assert started(world.submit("small", "a", 1000)) == []  # half of it is free
     assert started(world.later(0.1).finish("b0")) == ["small"]
 
 

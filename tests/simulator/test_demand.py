@@ -3,26 +3,40 @@
 import pytest
 
 from commonpool.core.model import Job
-from commonpool.simulator.demand import Asks, Demand, by_demand
+from commonpool.simulator.demand import WINDOW_NS, Asks, Demand, by_demand
 from commonpool.simulator.workload import Arrival, Workload, workload
 from tests.core.worlds import S, policy, tenant
 from tests.simulator.worlds import job, request
 
 
-def demand_of(work: Workload, length_ns: int | None = None) -> Demand:
-    return Demand(work, policy(tenant("a"), tenant("b")), lambda arrival: length_ns or arrival.duration_ns)
+def demand_of(work: Workload, window_ns: int = WINDOW_NS) -> Demand:
+    return Demand(work, policy(tenant("a"), tenant("b")), lambda arrival: arrival.duration_ns, window_ns)
 
 
 def test_demand_rises_with_arrivals_and_falls_with_ends() -> None:
-    # Given 1 GPU for ten seconds, and 2 GPUs for four, two seconds later; the last arrival ends the window.
+    # Given 1 GPU for ten seconds, and 2 GPUs for four, two seconds later; the last arrival ends the time that counts.
     work = workload("w", [job("j0", 0, 1000, 10 * S), job("j1", 2 * S, 2000, 4 * S), job("j2", 12 * S, 500, S)])
     demand = demand_of(work)
     assert list(demand.asks) == [1000, 2000, 500]
     assert list(demand.at_arrival) == [1000, 3000, 500]
-    assert demand.lasting == {"a": {1000: 6 * S, 3000: 4 * S, 0: 2 * S}}
-    assert [demand.percentile("a", percent) for percent in (1, 16, 17, 66, 67, 100)] == [0, 0, 1000, 1000, 3000, 3000]
     assert demand.mean("a") == 1500
     assert (demand.percentile("b", 60), demand.mean("b")) == (0, 0)
+
+
+def test_percentiles_are_of_means_over_windows_not_of_instants() -> None:
+    # Given the same demand, 1 GPU for 2 s, 3 for 4 s, 1 for 4 s and none for 2 s, in windows of 5 s:
+    work = workload("w", [job("j0", 0, 1000, 10 * S), job("j1", 2 * S, 2000, 4 * S), job("j2", 12 * S, 500, S)])
+    demand = demand_of(work, 5 * S)
+    # the third is cut at the last arrival, and counts as one all the same.
+    assert demand.windows == {"a": [2200, 1400, 0]}
+    assert [demand.percentile("a", percent) for percent in (1, 33, 34, 66, 67, 100)] == [0, 0, 1400, 1400, 2200, 2200]
+    assert demand.mean("a") == 1500
+
+
+def test_a_tenant_that_sends_short_bursts_has_demand_although_it_mostly_asks_for_nothing() -> None:
+    bursts = [job(f"j{n}", n * 10 * S, 1000, S) for n in range(13)]
+    assert demand_of(workload("w", bursts), S).percentile("a", 60) == 0
+    assert demand_of(workload("w", bursts), 20 * S).percentile("a", 60) == 100
 
 
 def test_what_ends_at_an_instant_makes_room_for_what_arrives_then() -> None:

@@ -10,12 +10,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from commonpool.core.model import Job, Policy, Request, Tenant
+from commonpool.core.model import NS_PER_S, Job, Policy, Request, Tenant
 from commonpool.core.pricing import round_lines
 from commonpool.core.sizing import Shape, shares
 from commonpool.simulator.workload import Arrival, Workload
 
-PERCENT = 60  # the guarantee is in proportion to what a tenant's demand stays under for this part of the time
+# Demand is looked at in means over ten minutes: at single instants a tenant that sends bursts mostly asks for nothing.
+WINDOW_NS = 600 * NS_PER_S
+PERCENT = 60  # the guarantee is in proportion to what a tenant's demand stays under in this part of the windows
 CAP_FACTOR = 2  # the elastic cap in guarantees
 
 
@@ -23,16 +25,24 @@ class Demand:
     """Offered demand of a workload, in milli_gpu, from its first arrival to its last.
 
     By the position of an arrival: `asks` is what it takes, `at_arrival` what its tenant then asks for in all, itself
-    included. `lasting` is by tenant and level how long it asks for just that, in nanoseconds.
+    included. `windows` is by tenant what it asks for in each window of `window_ns` after the first arrival, the last
+    one cut at the last arrival: means in milli_gpu, rounded down.
     """
 
-    __slots__ = ("asks", "at_arrival", "end_ns", "lasting", "start_ns")
+    __slots__ = ("_areas", "asks", "at_arrival", "end_ns", "start_ns", "window_ns", "windows")
 
-    def __init__(self, workload: Workload, policy: Policy, service_ns: Callable[[Arrival], int]) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        policy: Policy,
+        service_ns: Callable[[Arrival], int],
+        window_ns: int = WINDOW_NS,
+    ) -> None:
         """`service_ns` says how long a task takes that starts at once."""
         arrivals = workload.arrivals
         self.start_ns = arrivals[0].at_ns if arrivals else 0
         self.end_ns = arrivals[-1].at_ns if arrivals else 0
+        self.window_ns = window_ns
         self.asks = array("q")
         self.at_arrival = array("q")
         asks = Asks(policy)
@@ -41,31 +51,26 @@ class Demand:
             name = arrival.task.tenant
             level = tenants.get(name)
             if level is None:
-                level = tenants[name] = _Level(self.start_ns)
+                level = tenants[name] = _Level(self.start_ns, window_ns)
             milli_gpu = asks.milli_gpu(arrival.task)
             level.advance(arrival.at_ns)
             level.rise(milli_gpu, arrival.at_ns + service_ns(arrival))
             self.asks.append(milli_gpu)
             self.at_arrival.append(level.now)
-        for level in tenants.values():
-            level.advance(self.end_ns)
-        self.lasting = {name: tenants[name].lasting for name in sorted(tenants)}
+        self._areas: dict[str, int] = {}
+        self.windows: dict[str, list[int]] = {}
+        for name in sorted(tenants):
+            tenants[name].advance(self.end_ns)
+            self._areas[name], self.windows[name] = tenants[name].finish()
 
     def percentile(self, tenant: str, percent: int) -> int:
-        """The least milli_gpu that the tenant's demand does not exceed for this part of the time."""
-        lasting = self.lasting.get(tenant, {})
-        wanted = sum(lasting.values()) * percent
-        passed = 0
-        for level in sorted(lasting):
-            passed += lasting[level]
-            if passed * 100 >= wanted:
-                return level
-        return 0
+        """The least milli_gpu that the tenant's demand does not exceed in this part (1 to 100) of the windows."""
+        windows = sorted(self.windows.get(tenant, ()))
+        return windows[(len(windows) * percent + 99) // 100 - 1] if windows else 0
 
     def mean(self, tenant: str) -> int:
         """The tenant's mean demand over time, in milli_gpu, rounded down."""
-        lasting = self.lasting.get(tenant, {})
-        return sum(level * ns for level, ns in lasting.items()) // max(1, sum(lasting.values()))
+        return self._areas.get(tenant, 0) // max(1, self.end_ns - self.start_ns)
 
     def within(self, workload: Workload, policy: Policy) -> bytearray:
         """By position 1 for each arrival at which its tenant asks for no more than its guarantee, else 0."""
@@ -79,13 +84,17 @@ class Demand:
 class _Level:
     """One tenant's demand as it rises and falls."""
 
-    __slots__ = ("_ends", "_since", "lasting", "now")
+    __slots__ = ("_area", "_ends", "_opened", "_since", "_total", "_window_ns", "_windows", "now")
 
-    def __init__(self, start_ns: int) -> None:
+    def __init__(self, start_ns: int, window_ns: int) -> None:
         self.now = 0
-        self.lasting: dict[int, int] = {}
-        self._since = start_ns
         self._ends: list[tuple[int, int]] = []
+        self._since = start_ns
+        self._opened = start_ns  # of the window that `_since` lies in
+        self._window_ns = window_ns
+        self._area = 0  # milli_gpu_ns in that window, and in all
+        self._total = 0
+        self._windows: list[int] = []
 
     def advance(self, to_ns: int) -> None:
         """Let what ends until then end."""
@@ -101,10 +110,25 @@ class _Level:
         self.now += milli_gpu
         heapq.heappush(self._ends, (end_ns, milli_gpu))
 
+    def finish(self) -> tuple[int, list[int]]:
+        """The milli_gpu_ns asked for in all, and the mean milli_gpu in each window, of which the last may be short."""
+        if self._since > self._opened:
+            self._close()
+        return self._total, self._windows
+
     def _hold(self, until: int) -> None:
-        if until > self._since:
-            self.lasting[self.now] = self.lasting.get(self.now, 0) + until - self._since
-            self._since = until
+        while self._since < until:
+            end = min(until, self._opened + self._window_ns)
+            self._area += self.now * (end - self._since)
+            self._since = end
+            if end == self._opened + self._window_ns:
+                self._close()
+
+    def _close(self) -> None:
+        self._windows.append(self._area // (self._since - self._opened))
+        self._total += self._area
+        self._area = 0
+        self._opened = self._since
 
 
 class Asks:
@@ -126,7 +150,7 @@ class Asks:
 def by_demand(policy: Policy, demand: Demand, workload: Workload) -> Policy:
     """The policy with guarantees in proportion to the tenants' demand, so that they fill each pool exactly.
 
-    In proportion to the 60th percentile of a tenant's demand, though not below the ask of its median task: else hard
+    In proportion to the 60th percentile of a tenant's windows, though not below the ask of its median task: else hard
     quotas could run nothing of a tenant that is mostly idle. The elastic cap is twice the guarantee, within the pool.
     Tenants who ask for nothing are left out, and so are groups, reservations and headroom, which are about other
     guarantees.

@@ -14,7 +14,7 @@ from commonpool.core.model import NS_PER_HOUR, Deployment, Job, Policy, Replica,
 from commonpool.simulator.checkers import Checked
 from commonpool.simulator.cluster import Cluster, Serving
 from commonpool.simulator.contract import Decides, Progress, SimulationError
-from commonpool.simulator.demand import Asks, Demand, by_demand
+from commonpool.simulator.demand import WINDOW_NS, Asks, Demand, by_demand
 from commonpool.simulator.figures import Outcomes
 from commonpool.simulator.measures import Measures
 from commonpool.simulator.policies import SharingPolicy, machine_for, prepared
@@ -52,11 +52,13 @@ def prepare(
     *,
     model: str | None = None,
     p60: bool = False,
+    window_ns: int = WINDOW_NS,
 ) -> Scenario:
     """The scenario of a configuration and a workload, which `workload_of` makes of its policy and the model.
 
     `model` is the one that requests ask for (None: the configuration's first). With `p60` guarantees are those of
-    `by_demand`, and tenants that only the workload knows get the settings that a tenant has by default.
+    `by_demand`, and tenants that only the workload knows get the settings that a tenant has by default;
+    `window_ns` is as for `Demand`.
 
     Raises ConfigError, TraceError, and SimulationError for what cannot be simulated.
     """
@@ -68,7 +70,7 @@ def prepare(
         policy = served(adopt(sources, workload, policy.deployments[name].pool), name, preset)
     kinds = {isinstance(arrival.task, Job) for arrival in workload.arrivals}
     replicas = 0 if kinds == {True} else config.models[name].replicas if True in kinds else None
-    return scenario(policy, workload, cluster(policy, preset, replicas), p60=p60)
+    return scenario(policy, workload, cluster(policy, preset, replicas), p60=p60, window_ns=window_ns)
 
 
 def served(config: Config, model: str, preset: Preset) -> Policy:
@@ -117,10 +119,13 @@ def adopt(sources: Sources, workload: Workload, pool: str) -> Config:
     return parse_sources(sources)
 
 
-def scenario(policy: Policy, workload: Workload, cluster: Cluster, *, p60: bool = False) -> Scenario:
+def scenario(
+    policy: Policy, workload: Workload, cluster: Cluster, *, p60: bool = False, window_ns: int = WINDOW_NS
+) -> Scenario:
     """Everything that is the same for each policy. Raises SimulationError for a tenant that cannot be simulated.
 
-    Jobs are of their tenant's least urgent tier. `p60` replaces guarantees and caps by those of `by_demand`.
+    Jobs are of their tenant's least urgent tier. `p60` replaces guarantees and caps by those of `by_demand`, for which
+    demand is taken in windows of `window_ns`.
     """
     if not workload.arrivals:
         raise SimulationError(f"{workload.name} has no arrivals that can be simulated.")
@@ -136,7 +141,7 @@ def scenario(policy: Policy, workload: Workload, cluster: Cluster, *, p60: bool 
         raise SimulationError(
             f"{_listed(misplaced)} may not use what {workload.name} asks for. Name a model that all of them may use."
         )
-    demand = Demand(workload, policy, service(policy, cluster))
+    demand = Demand(workload, policy, service(policy, cluster), window_ns)
     if p60:
         policy = by_demand(policy, demand, workload)
     return Scenario(policy, workload, cluster, demand)

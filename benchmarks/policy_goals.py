@@ -120,11 +120,11 @@ def _why_violations(where: str, found: Found, label: str) -> str:
     own_backlog = within.violations - first.violations
     busy = sum(owner.demand_mean >= owner.guaranteed for owner in found.owners)
     text = f"""**{where}, within guarantee**: {within.violations:,} violations, static {static.violations:,}.
-        {own_backlog:,} of them came while earlier work of their own tenant still waited. `within` is by offered demand:
-        a tenant that asks for more than its guarantee builds up a backlog, and what it sends later, when it offers less,
-        stands behind that, since order inside a tenant is by max_wait, priority and arrival. {busy} of
-        {len(found.owners)} tenants ask on average for their guarantee or more. Of the {first.count:,} that found nothing
-        of their own tenant waiting {first.violations:,} ({percent(ppm(first.violations, first.count))}) were
+        {own_backlog:,} of them came while earlier work of their own tenant still waited. `within` is by offered
+        demand: a tenant that asks for more than its guarantee builds up a backlog, and what it sends later, when it
+        offers less, stands behind that, since order inside a tenant is by max_wait, priority and arrival. {busy} of
+        {len(found.owners)} tenants ask on average for their guarantee or more. Of the {first.count:,} that found
+        nothing of their own tenant waiting {first.violations:,} ({percent(ppm(first.violations, first.count))}) were
         violations. An omniscient schedule that lets work within guarantee pass its own tenant's backlog, and lends
         nothing that is not back in time, has none: all of it, started when it comes, never takes more than
         {gpus(found.within_peak)} of {gpus(found.pool_milli_gpu)} GPUs."""
@@ -141,8 +141,8 @@ def _why_neighbours(name: str, found: Found) -> str:
     if neighbours is None:
         return ""
     use = {label: percent(each.utilisation_ppm) for label, each in neighbours.after.items()}
-    return f"""**{name}, two tenants tripled**: the pool is then {use[COMMONPOOL]} in use, with caps lifted {use[LIFTED]}:
-        what others had beyond their guarantee of an idle pool they now share; {_beyond(neighbours, LIFTED)} of their
+    return f"""**{name}, two tenants tripled**: the pool is then {use[COMMONPOOL]} in use, with caps lifted
+        {use[LIFTED]}: what others had beyond their guarantee of an idle pool they now share; {_beyond(neighbours, LIFTED)} of their
         requests are beyond it. An omniscient schedule keeps every p99 only where it makes the two wait for all that
         others ask for beyond their guarantees."""
 

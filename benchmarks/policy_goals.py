@@ -143,8 +143,8 @@ def _why_neighbours(name: str, found: Found) -> str:
     use = {label: percent(each.utilisation_ppm) for label, each in neighbours.after.items()}
     return f"""**{name}, two tenants tripled**: the pool is then {use[COMMONPOOL]} in use, with caps lifted
         {use[LIFTED]}: what others had beyond their guarantee of an idle pool they now share;
-        {_beyond(neighbours, LIFTED)} of their requests are beyond it. An omniscient schedule keeps every p99 only where it makes the two wait for all that
-        others ask for beyond their guarantees."""
+        {_beyond(neighbours, LIFTED)} of their requests are beyond it. An omniscient schedule keeps every p99 only
+        where it makes the two wait for all that others ask for beyond their guarantees."""
 
 
 def _beyond(neighbours: Neighbours, label: str) -> str:

@@ -71,7 +71,9 @@ class Order(Commons):
     def kept_back(self, site: Site, flow: Flow, entry: Entry) -> bool:
         """For who needs much room at once, for a tenant that waits for its own, or for who has had less."""
         claim = site.quota.claimed
-        if isinstance(site, Devices):  # who has a claim may use it for any of its jobs
+        if isinstance(site, Devices) and not (
+            claim and flow.rank() < 0
+        ):  # who has a claim may use it for any of its jobs
             claim = claim or site.claimed
             claim = "" if claim == flow.tenant else claim
         return site.held or (claim != "" and borrows(entry)) or (flow.rank() < 0 and self.has_had_more(site, flow))

@@ -212,4 +212,4 @@ class Accounts(Commons):
 
 
 TestAccounts = Accounts.TestCase
-TestAccounts.settings = thorough(60)
+TestAccounts.settings = thorough(40)

@@ -45,7 +45,7 @@ class Fair(Paced):
         return self.tokens_in[request] + min(2 * self.out[request], max(0, produced))
 
 
-@settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=10, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(seed=st.integers(0, 1 << 32))
 def test_the_gap_between_backlogged_tenants_is_bounded(seed: int) -> None:
     """Over several replicas, lengths, weights; with requests cancelled, failed, and much shorter than they may be.

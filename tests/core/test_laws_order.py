@@ -102,4 +102,4 @@ class Order(Commons):
 
 
 TestOrder = Order.TestCase
-TestOrder.settings = thorough(60)
+TestOrder.settings = thorough(40)

@@ -9,7 +9,7 @@ from commonpool.core.effects import Dispatch
 from tests.core.worlds import Paced, S, policy, refused, tenant
 
 seeds = st.integers(0, 1 << 32)
-few = settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+few = settings(max_examples=16, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
 @few

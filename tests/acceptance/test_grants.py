@@ -42,22 +42,23 @@ def tenant(product: Product) -> dict[str, Any]:
     return dict(found)
 
 
-def until(product: Product, key: str, value: int) -> dict[str, Any]:
-    while (found := tenant(product))[key] != value:
+def until_running(product: Product, count: int) -> dict[str, Any]:
+    for _ in range(5_000):
+        if (found := tenant(product))["running"] == count:
+            return found
         time.sleep(0.02)
-    return found
+    raise AssertionError(tenant(product))
 
 
 def test_a_grant_lets_waiting_requests_run_up_to_the_hard_cap(product: Product) -> None:
-    threads = [threading.Thread(target=ask, args=(product, 400)) for _ in range(4)]
+    threads = [threading.Thread(target=ask, args=(product, 150)) for _ in range(10)]
     for thread in threads:
         thread.start()
-    assert until(product, "waiting", 3)["running"] == 1
+    until_running(product, 1)
 
     product.cli("grant", "small", "--gpus", "4", "--for", "1h", code=2)  # more than its hard_cap
     product.cli("grant", "small", "--gpus", "3", "--for", "1h")
-    granted = until(product, "waiting", 1)
-    assert granted["running"] == 3
+    granted = until_running(product, 3)
     assert granted["granted_until_ns"] is not None
 
     product.cli("grant", "small", "--end")
@@ -65,6 +66,6 @@ def test_a_grant_lets_waiting_requests_run_up_to_the_hard_cap(product: Product) 
     for thread in threads:
         thread.join()
     held = [record for record in product.records() if "elastic_cap" in record["waits"]]
-    assert len(held) == 3
+    assert len(held) >= 3  # those that waited when the grant came
     story = product.cli("explain", held[0]["request_id"])
     assert "elastic_cap" in str(story)

@@ -71,6 +71,7 @@ def page(found: All, made: str) -> str:
         _tenants(jobs),
         "## Goals",
         _goals(judged),
+        *(_others(name, each) for name, each, _ in judged),
         "### Where a goal is missed",
         _missed(judged),
         "## Two tenants send three times as much",
@@ -89,7 +90,8 @@ def page(found: All, made: str) -> str:
 
 def wrapped(text: str, indent: str = "") -> str:
     """A paragraph whose lines fit the page."""
-    return textwrap.fill(" ".join(text.split()), 120, subsequent_indent=indent, break_long_words=False)
+    words = " ".join(text.split()).replace(" %", "\0%")  # never parted
+    return textwrap.fill(words, 120, subsequent_indent=indent, break_long_words=False).replace("\0", " ")
 
 
 def _quotes(found: All) -> str:
@@ -167,7 +169,7 @@ def _runs(found: Found) -> str:
         return [row(f"wait {words}, {name}", spread(name)) for name in ("mean", "p50", "p90", "p99")]
 
     def length(name: str) -> Callable[[Outcomes], str]:
-        return lambda each: duration(getattr(each.total.loans.length, f"{name}_ns"))
+        return lambda each: duration(getattr(each.total.loans.length, f"{name}_ns")) if each.total.loans.count else "–"
 
     return table(
         ["", *runs],
@@ -187,8 +189,8 @@ def _runs(found: Found) -> str:
             row("length of a loan, p50", length("p50")),
             row("p90", length("p90")),
             row("longest", length("max")),
-            row("service gap, tokens", lambda each: f"{each.service_gap:,}"),
-            row("fragmented", lambda each: percent(each.fragmentation_ppm)),
+            row("service gap, tokens", lambda each: f"{each.service_gap:,}" if found.tasks == "requests" else "–"),
+            row("fragmented", lambda each: percent(each.fragmentation_ppm) if found.tasks == "jobs" else "–"),
             ["nothing of its own waiting: tasks", *(f"{run.first.count:,}" for run in runs.values())],
             ["violations", *(_share(run.first) for run in runs.values())],
             ["of those within: tasks", *(f"{run.first_within.count:,}" for run in runs.values())],
@@ -232,6 +234,23 @@ def _goals(judged: Sequence[tuple[str, Found, list[Goal]]]) -> str:
     words = list(dict.fromkeys(goal.words for _, _, each in judged for goal in each))
     cells = {(goal.words, name, goal.label): goal.verdict for name, _, each in judged for goal in each}
     return table(head, [[each, *(cells.get((each, *column), "") for column in columns)] for each in words])
+
+
+def _others(name: str, found: Found) -> str:
+    """Whoever is better than commonpool in what commonpool is for."""
+    within = {label: run.outcomes.total.within for label, run in found.runs.items()}
+    best = min(within[COMMONPOOL].violations, within[LIFTED].violations)
+    better = [
+        f"`{label}` {part.violations:,} (and {found.runs[label].outcomes.total.beyond.violations:,} beyond, "
+        f"{_use(found, label)} in use, {found.runs[label].outcomes.total.preemptions:,} killed)"
+        for label, part in within.items()
+        if part.violations < best
+    ]
+    if not better:
+        return f"On the {name} no other policy has fewer violations within guarantee."
+    return wrapped(
+        f"With fewer violations within guarantee on the {name} than the {best:,} of commonpool: {'; '.join(better)}."
+    )
 
 
 def _missed(judged: Sequence[tuple[str, Found, list[Goal]]]) -> str:
@@ -291,7 +310,7 @@ def _tokens(rows: Sequence[Row]) -> str:
         [
             [
                 name,
-                *(f"{max(map(abs, found[name, each].share_errors)):.2f}" for each in charged),
+                *(f"{max(map(abs, found[name, each].share_errors), default=0):.2f}" for each in charged),
                 f"{PUBLISHED_SHARE_ERROR}" if name == WEIGHTS.name else "",
             ]
             for name in setups_seen

@@ -170,7 +170,7 @@ def _sized(work: Workload, say: Say) -> tuple[Scenario, Run]:
     replicas = max(1, slots)
     while replicas and replicas not in tried:
         shared = setups.day(work, replicas)
-        say(f"{FIFO} on {replicas} replicas")
+        say(f"{FIFO}, replicas: {replicas}")
         tried[replicas] = shared, measured(shared, FIFO)
         replicas += 1 if tried[replicas][1].outcomes.utilisation_ppm > FIFO_USE_PPM else -1
     return min(tried.values(), key=lambda each: abs(each[1].outcomes.utilisation_ppm - FIFO_USE_PPM))

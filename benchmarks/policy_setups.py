@@ -56,16 +56,18 @@ _QUEUE_LENGTH: Final = 1_000_000  # only max_wait refuses here
 
 
 def requests(traces: Path, *, speed: int = SPEED, from_hour: int = FROM_HOUR, most: int | None = None) -> Workload:
-    """The day, or the first `most` requests of what is left of it. Raises TraceError."""
+    """The day from an hour on, or its first `most` requests. Raises TraceError."""
     target = Target(
         model=_MODEL,
         pool="main",
         tier=INTERACTIVE,
         tiers=dict.fromkeys(BATCH_TENANTS, BATCH),
     )
-    day = read(traces / REQUESTS, target, speed=Fraction(speed))
+    day = read(traces / REQUESTS, target, speed=Fraction(speed), limit=most)
+    if most is not None:
+        return day
     begin = day.arrivals[0].at_ns + from_hour * NS_PER_HOUR // speed
-    return workload(day.name, [arrival for arrival in day.arrivals if arrival.at_ns >= begin][:most])
+    return workload(day.name, [arrival for arrival in day.arrivals if arrival.at_ns >= begin])
 
 
 def day(work: Workload, replicas: int, *, speed: int = SPEED) -> Scenario:

@@ -174,20 +174,17 @@ class Measures:
         """Of requests; a job has no tokens."""
         number = {tenant.name: at for at, tenant in enumerate(tenants)}
         left_out = len(tenants) + 1
-        weights = [tenant.weight for tenant in tenants]
-        owners, came, start, end = array("L"), array("q"), array("q"), array("q")
-        service_in, service_out = array("q"), array("q")
-        for at, arrival in enumerate(self._workload.arrivals):
-            task = arrival.task
-            if isinstance(task, Job) or self._fate[at] == _REFUSED:
-                continue
-            owners.append(number.get(task.tenant, left_out))
-            came.append(arrival.at_ns)
-            start.append(self._started[at])
-            end.append(self._ended[at])
-            service_in.append(INPUT_COST * arrival.tokens_in)
-            service_out.append(OUTPUT_COST * self._tokens_out[at])
-        return service_gap(Turns(owners, came, start, end, service_in, service_out), weights, self._demand.end_ns)
+        arrivals, fate = self._workload.arrivals, self._fate
+        which = [at for at, a in enumerate(arrivals) if fate[at] != _REFUSED and not isinstance(a.task, Job)]
+        turns = Turns(
+            array("L", [number.get(arrivals[at].task.tenant, left_out) for at in which]),
+            array("q", [arrivals[at].at_ns for at in which]),
+            array("q", [self._started[at] for at in which]),
+            array("q", [self._ended[at] for at in which]),
+            array("q", [INPUT_COST * arrivals[at].tokens_in for at in which]),
+            array("q", [OUTPUT_COST * self._tokens_out[at] for at in which]),
+        )
+        return service_gap(turns, [tenant.weight for tenant in tenants], self._demand.end_ns)
 
     def _fragmentation(self, pool: str) -> tuple[int, int]:
         """Of a pool that runs jobs: beside those a request is too small to leave anything unusable."""

@@ -44,30 +44,34 @@ def service_gap(turns: Turns, weights: Sequence[int], until_ns: int) -> tuple[in
     contest = _Contest(len(factors))
     gap_then: int | None = None
     coming_next, starting_next, ending_next = iter(coming), iter(starting), iter(ending)
-    comes, starts, ends = next(coming_next, -1), next(starting_next, -1), next(ending_next, -1)
-    while comes >= 0 or starts >= 0 or ends >= 0:
-        comes_at = came[comes] if comes >= 0 else _NEVER
-        starts_at = start[starts] if starts >= 0 else _NEVER
-        ends_at = end[ends] if ends >= 0 else _NEVER
-        if gap_then is None and min(comes_at, starts_at, ends_at) > until_ns:
+    comes, starts, ends = next(coming_next), next(starting_next, -1), next(ending_next, -1)
+    comes_at = came[comes]
+    starts_at = start[starts] if starts >= 0 else _NEVER
+    ends_at = end[ends] if ends >= 0 else _NEVER
+    while True:
+        now = min(comes_at, starts_at, ends_at)
+        if now > until_ns and gap_then is None:
             gap_then = contest.gap_now()
+        if now == _NEVER:
+            break
         # At one instant what was served counts before anybody starts or begins to wait.
-        if ends_at <= starts_at and ends_at <= comes_at:
+        if now == ends_at:
             tenant = owners[ends]
             contest.serve(tenant, service_out[ends] * factors[tenant])
             ends = next(ending_next, -1)
-        elif starts_at <= comes_at:
+            ends_at = end[ends] if ends >= 0 else _NEVER
+        elif now == starts_at:
             tenant = owners[starts]
             contest.serve(tenant, service_in[starts] * factors[tenant])
-            if starts_at != came[starts]:
+            if now != came[starts]:
                 contest.wait(tenant, -1)
             starts = next(starting_next, -1)
+            starts_at = start[starts] if starts >= 0 else _NEVER
         else:
             contest.wait(owners[comes], 1)
             comes = next(coming_next, -1)
-    if gap_then is None:
-        gap_then = contest.gap_now()
-    return contest.gap // scale, gap_then // scale
+            comes_at = came[comes] if comes >= 0 else _NEVER
+    return contest.gap // scale, (gap_then or 0) // scale
 
 
 class _Contest:

@@ -21,10 +21,15 @@ from pathlib import Path
 
 import msgspec
 from benchmarks import machine, policy_runs, policy_setups, vtc_setups
-from benchmarks.policy_page import SPEED_ROUNDS, All, Speed, page
+from benchmarks.policy_page import SPEED_REPLICAS, SPEED_ROUNDS, All, Speed, page
 
 import commonpool.core.machine
-from commonpool.simulator.policies import POLICIES
+from commonpool.core.effects import Effect
+from commonpool.core.events import Event
+from commonpool.core.machine import Machine
+from commonpool.simulator.measures import Measures
+from commonpool.simulator.policies import POLICIES, machine_for
+from commonpool.simulator.run import run
 from commonpool.simulator.scenario import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,13 +61,33 @@ def _tokens(*, quick: bool) -> tuple[vtc_setups.Row, ...]:
 def speed(traces: Path, *, quick: bool) -> Speed:
     """Of this process's core. Reading the trace and asking what its tenants demand is not part of it."""
     work = policy_setups.requests(traces, speed=1, from_hour=0, most=QUICK if quick else None)
-    shared = policy_setups.lifted(policy_setups.day(work, 1, speed=1))
+    shared = policy_setups.lifted(policy_setups.day(work, SPEED_REPLICAS, speed=1))
+    sharing = POLICIES[policy_runs.COMMONPOOL]
     begun = time.process_time()
-    outcomes = simulate(shared, POLICIES[policy_runs.COMMONPOOL])
+    outcomes = simulate(shared, sharing)
     took = time.process_time() - begun
+    told = Told(machine_for(sharing, shared.policy))
+    run(work, told, shared.cluster, Measures(work, shared.policy, shared.demand))
+    handle = machine_for(sharing, shared.policy).handle
+    begun = time.process_time()
+    for event, now in told.events:
+        handle(event, now)
+    alone = time.process_time() - begun
     used = outcomes.total.used_milli_gpu_ns / max(1, shared.demand.end_ns - shared.demand.start_ns)
     slot = policy_setups.PRESET.milli_gpu / policy_setups.PRESET.slots
-    return Speed(len(work.arrivals) / took, used / slot)
+    return Speed(len(work.arrivals) / took, len(work.arrivals) / alone, used / slot)
+
+
+class Told:
+    """A machine, and what it was told."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.events: list[tuple[Event, int]] = []
+        self._machine = machine
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        self.events.append((event, now))
+        return self._machine.handle(event, now)
 
 
 def _speeds(rounds: int) -> dict[str, Speed]:
@@ -71,7 +96,9 @@ def _speeds(rounds: int) -> dict[str, Speed]:
         if path.exists():
             _say("speed", core)
             each = [_speed(path) for _ in range(rounds)]
-            found[core] = Speed(statistics.median(one.requests_per_s for one in each), each[0].running_mean)
+            found[core] = Speed(
+                *(statistics.median(getattr(one, name) for one in each) for name in Speed.__struct_fields__)
+            )
     return found
 
 

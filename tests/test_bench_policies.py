@@ -159,7 +159,7 @@ def test_a_small_part_of_the_comparison_fills_the_page() -> None:
     # A few jobs take months to end, and half a minute to simulate: the same requests stand for them.
     jobs = msgspec.structs.replace(day, tasks="jobs", neighbours=None, patient=day.runs[COMMONPOOL])
     rows = vtc_setups.rows([msgspec.structs.replace(setup, seconds=5) for setup in vtc_setups.SETUPS])
-    text = page(All(day, jobs, tuple(rows), {"compiled": Speed(60_000, 8.0)}), "Made here.")
+    text = page(All(day, jobs, tuple(rows), {"compiled": Speed(60_000, 120_000, 8.0)}), "Made here.")
 
     assert list(day.runs) == [*POLICIES, LIFTED]
     assert said[0] == "fifo, replicas: 1"
@@ -169,7 +169,7 @@ def test_a_small_part_of_the_comparison_fills_the_page() -> None:
     # Work within guarantees fits, and no bound is above what is asked for.
     assert day.within_peak <= day.pool_milli_gpu
     assert day.bounds_ppm[COMMONPOOL] <= day.bounds_ppm[LIFTED] <= day.demand_ppm + 1
-    assert "| compiled | 60,000 | met |" in text
+    assert "| compiled | 60,000 | met | 120,000 | 50.0 % |" in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 120
 
 

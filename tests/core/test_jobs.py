@@ -199,6 +199,20 @@ def test_the_forecast_of_a_lender_bounds_what_a_long_job_may_borrow() -> None:
     assert started(here.submit("own", "a", 3000, expected_ns=4 * HOUR)) == ["own"]
 
 
+def test_lenders_who_wait_for_each_other_are_held_by_the_forecast_for_as_long_as_their_jobs_take_at_most() -> None:
+    ever = 10**17
+    here = world(
+        tenant("a", 4000, elastic_cap=8000, max_wait_ns=ever), tenant("b", 4000, elastic_cap=8000, max_wait_ns=ever)
+    )
+    here.submit("all", "a", 8000)
+    here.submit("a0", "a", 6000, expected_ns=4 * HOUR)
+    here.submit("b0", "b", 6000, expected_ns=5 * HOUR)
+    assert started(here.later(60).finish("all")) == []
+    assert started(here.later(3 * 3600).tick()) == []
+    assert started(here.later(3600).tick()) == ["a0"]
+    assert started(here.later(3600).finish("a0")) == ["b0"]
+
+
 def test_a_job_that_does_not_fit_is_passed_by_its_tenants_smaller_ones_until_it_is_overdue() -> None:
     here = world(tenant("a", 8000, elastic_cap=8000, max_wait_ns=60 * S))
     here.submit("a0", "a", 4000)

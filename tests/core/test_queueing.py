@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonpool.core.model import Cause, Wait
-from commonpool.core.queueing import Pace
+from commonpool.core.pace import Pace
 from tests.core.flows import entry, flow
 
 # (priority, deadline, when it turns urgent), in order of arrival: max_wait is one per tenant, so the deadlines rise.

@@ -166,11 +166,16 @@ class Line:
             elif place.key == flow.key:
                 return place
             else:
-                self._stamps += 1
-                place.key = flow.place_key = flow.key
-                place.stamp = self._stamps
-                heapreplace(heap, place)
+                flow.place_key = flow.key
+                self._move_back(heap, flow.key)
         return None
+
+    def _move_back(self, heap: list[Place], key: int) -> None:
+        """The first place has a larger key by now."""
+        self._stamps += 1
+        place = heap[0]
+        place.key, place.stamp = key, self._stamps
+        heapreplace(heap, place)
 
     def _lift(self) -> int:
         top = self._top(self._contest)
@@ -197,8 +202,6 @@ class Line:
             elif place.key == flow.deadline:
                 return flow
             else:
-                self._stamps += 1
-                place.key = flow.late_key = flow.deadline
-                place.stamp = self._stamps
-                heapreplace(heap, place)
+                flow.late_key = flow.deadline
+                self._move_back(heap, flow.deadline)
         return None

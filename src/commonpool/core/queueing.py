@@ -17,10 +17,9 @@ from commonpool.core.books import Task
 from commonpool.core.forecast import Forecast
 from commonpool.core.limits import Rate
 from commonpool.core.model import Cause, Job, Request, Wait
+from commonpool.core.pace import LEARN_SHIFT, Pace
 from commonpool.core.quota import Node, Quota
 
-# Learned figures move by an eighth of the difference with each request.
-LEARN_SHIFT: Final = 3
 # The scale of the counters, so that integer division by a weight loses nothing that matters.
 COUNTER_SCALE: Final = 1 << 20
 INPUT_COST: Final = 1
@@ -28,30 +27,6 @@ OUTPUT_COST: Final = 2
 # The most changes of cause that a flow remembers: an explanation needs the last few, not a history.
 _CAUSES_MAX: Final = 64
 _FAR: Final = 1 << 61  # later than any time
-
-
-class Pace:
-    """How long a site takes over a unit of service (a token; a job's nanosecond). Nanoseconds; 0 until learned."""
-
-    __slots__ = ("_deviation", "expected")
-
-    def __init__(self) -> None:
-        self.expected = 0
-        self._deviation = 0
-
-    @property
-    def careful(self) -> int:
-        """With room for the usual ups and downs: expected plus twice the mean deviation, as TCP sets its time-outs."""
-        return self.expected + 2 * self._deviation
-
-    def learn(self, ns_per_unit: int) -> None:
-        if not self.expected:
-            self.expected = max(1, ns_per_unit)
-            self._deviation = self.expected // 4
-            return
-        error = ns_per_unit - self.expected
-        self.expected = max(1, self.expected + (error >> LEARN_SHIFT))
-        self._deviation += (abs(error) - self._deviation) >> LEARN_SHIFT
 
 
 class Spot:

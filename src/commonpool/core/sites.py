@@ -10,7 +10,8 @@ from commonpool.core.forecast import Forecast
 from commonpool.core.lending import Loans
 from commonpool.core.line import PASS_PRICE, Line
 from commonpool.core.model import NS_PER_S, Cause, Deployment, Replica
-from commonpool.core.queueing import INPUT_COST, Entry, Flow, Pace, Room, Spot
+from commonpool.core.pace import Pace
+from commonpool.core.queueing import INPUT_COST, Entry, Flow, Room, Spot
 from commonpool.core.quota import Node, Quota
 from commonpool.core.sizing import Shape
 
@@ -248,9 +249,10 @@ class Devices(Site):
     """The devices of a pool as jobs see them: what no replica and no other job holds. milli_gpu.
 
     A job is within its tenant's guarantee when all that it asks for is. What it takes beyond that it borrows for long,
-    so until it is overdue the forecast of the lenders' demand bounds it as well. Where a job finds no room it is passed
-    by those that do, of its own tenant and of others, but not for ever: when it is overdue its tenant's others wait,
-    and all that frees is kept for it for as long as the use of the surplus by jobs has earned that (`saved`).
+    so the forecast of the lenders' demand bounds it as well, until it is overdue or has waited as long as it will take.
+    Where a job finds no room it is passed by those that do, of its own tenant and of others, but not for ever: when it
+    is overdue its tenant's others wait, and all that frees is kept for it for as long as the use of the surplus by jobs
+    has earned that (`saved`).
     """
 
     __slots__ = (
@@ -385,7 +387,9 @@ class Devices(Site):
             return None
         if not self._there(entry, now, own=own):
             return None
-        if borrowed > 0 and entry.deadline > now and borrowed > self._long_lendable(entry, now):
+        # Lenders who wait themselves are forecast to want what they lend: without an end they would hold up each other.
+        held_until = min(entry.deadline, entry.arrived + entry.work // entry.ask)
+        if borrowed > 0 and now < held_until and borrowed > self._long_lendable(entry, now):
             self.cause, self.about = Cause.FORECAST, ""
             return None
         return self.spot

@@ -125,7 +125,7 @@ LOCK := uv pip compile -q --universal --generate-hashes --python-version 3.11 --
 .PHONY: lock
 lock: ## resolve the dependencies anew and write both lock files (needs uv on PATH)
 	$(LOCK) -o requirements.lock
-	$(LOCK) --group dev -o requirements-dev.lock
+	$(LOCK) --extra ray --group dev -o requirements-dev.lock
 
 .PHONY: clean
 clean: ## remove what the targets made, but not what the product keeps in var/

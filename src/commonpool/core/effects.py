@@ -2,7 +2,7 @@
 
 import msgspec
 
-from commonpool.core.model import Reason, UsageRecord, Wait
+from commonpool.core.model import Reason, Replica, UsageRecord, Wait
 
 
 class Dispatch(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -19,12 +19,44 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Start(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """Start this job now. What it asked for is taken; a `JobEnded` with this attempt gives it back."""
+    """Start this job now. What it asked for is taken; a `JobEnded` with this attempt gives it back.
+
+    `node` is the first that it runs on and `devices` those that it holds, where the pool's nodes are known.
+    """
 
     job_id: str
     attempt: int
     wait_ns: int
     waits: tuple[Wait, ...] = ()
+    node: str = ""
+    devices: tuple[str, ...] = ()
+
+
+class Checkpoint(msgspec.Struct, frozen=True, tag=True):
+    """Ask this job to save its state and end within `within_ns`: a lender needs back what it borrows.
+
+    When it does, `JobEnded` with `retry` puts it back in its queue; when it does not, it goes on.
+    """
+
+    job_id: str
+    attempt: int
+    within_ns: int
+
+
+class StartReplica(msgspec.Struct, frozen=True, tag=True):
+    """Start an engine of this model as `replica.id` on `replica.devices`, which are taken; it is number `index`.
+
+    `ReplicaReady` with this replica follows, or `ReplicaLost`, which gives the devices back.
+    """
+
+    replica: Replica
+    index: int
+
+
+class StopReplica(msgspec.Struct, frozen=True, tag=True):
+    """End this replica: nothing runs on it any more, or its time to drain is over. `ReplicaLost` follows."""
+
+    replica_id: str
 
 
 class Refuse(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -51,4 +83,4 @@ class Settle(msgspec.Struct, frozen=True, gc=False, tag=True):
     record: UsageRecord
 
 
-Effect = Dispatch | Start | Refuse | Fail | Settle
+Effect = Dispatch | Start | Checkpoint | StartReplica | StopReplica | Refuse | Fail | Settle

@@ -5,7 +5,7 @@ Events are tagged, so that a log of them can be kept and decoded as `Event`: rep
 
 import msgspec
 
-from commonpool.core.model import Job, Outcome, Policy, Replica, Request, Usage
+from commonpool.core.model import Job, Node, Outcome, Policy, Replica, Request, Usage
 
 
 class Configured(msgspec.Struct, frozen=True, tag=True):
@@ -80,9 +80,13 @@ class ReplicaDraining(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReplicaLost(msgspec.Struct, frozen=True, tag=True):
-    """A replica is gone. The gateway sees each of its connections break and reports an `Ended` for each attempt."""
+    """A replica is gone: it was stopped, broke, or never came up. `reason` says why, a sentence; "" when it was asked.
+
+    The gateway sees each of its connections break and reports an `Ended` for each attempt.
+    """
 
     replica_id: str
+    reason: str = ""
 
 
 class DevicesChanged(msgspec.Struct, frozen=True, tag=True):
@@ -92,6 +96,61 @@ class DevicesChanged(msgspec.Struct, frozen=True, tag=True):
     """
 
     pool: str
+    milli_gpu: int
+
+
+class NodeSeen(msgspec.Struct, frozen=True, tag=True):
+    """A node is there, and this is what it is from now on. The first one of a pool makes it a pool of known nodes.
+
+    Devices that it does not have any more, or that are not healthy, are withdrawn; what runs there is reported ended by
+    whoever runs it.
+    """
+
+    node: Node
+
+
+class NodeLost(msgspec.Struct, frozen=True, tag=True):
+    """A node is gone. What ran there is reported ended by whoever ran it."""
+
+    name: str
+
+
+class HostLoad(msgspec.Struct, frozen=True, tag=True):
+    """How busy a node's own resources are, in thousandths: CPU time, memory, network. Sent every few seconds."""
+
+    node: str
+    cpu: int
+    memory: int
+    network: int = 0
+
+
+class Resumed(msgspec.Struct, frozen=True, tag=True):
+    """A request that was dispatched before this machine was made still runs on `replica_id`, which is ready.
+
+    Its slot, quota and loans are taken, whatever is free. `arrived` and `started` are absolute times.
+    """
+
+    request: Request
+    attempt: int
+    arrived: int
+    started: int
+    replica_id: str
+
+
+class JobResumed(msgspec.Struct, frozen=True, tag=True):
+    """A job that was started before this machine was made still runs on `devices`; as `Resumed`."""
+
+    job: Job
+    attempt: int
+    arrived: int
+    started: int
+    devices: tuple[str, ...] = ()
+
+
+class Released(msgspec.Struct, frozen=True, tag=True):
+    """So much of a tenant's guarantee is the pool's until it is taken back with 0. What is in use is never touched."""
+
+    tenant: str
     milli_gpu: int
 
 
@@ -119,6 +178,12 @@ Event = (
     | ReplicaDraining
     | ReplicaLost
     | DevicesChanged
+    | NodeSeen
+    | NodeLost
+    | HostLoad
+    | Resumed
+    | JobResumed
+    | Released
     | Granted
     | Ticked
 )

@@ -14,24 +14,91 @@ NS_PER_HOUR = 3600 * NS_PER_S
 PRIORITY_MAX = 9
 
 PoolRule = Literal["elastic", "guaranteed", "dedicated"]
-ReclaimPolicy = Literal["borrow_not_preempt"]
+ReclaimPolicy = Literal["borrow_not_preempt", "checkpoint"]
 ReturnWhen = Literal["task_done"]
 Endpoint = Literal["chat", "completions", "embeddings"]
 Resource = Literal["gpu_memory_mib", "cpu_milli", "memory_mib"]  # beside milli_gpu, which every task asks for
 JobKind = Literal["job", "replica"]
+Isolation = Literal["shared", "guaranteed", "node", "network"]  # weakest first
+Together = Literal["node", "island", "any"]
+Residency = Literal["resident", "on_demand", "standby", "async"]
+
+MILLI_PER_GPU = 1000
 
 
 class Pool(msgspec.Struct, frozen=True):
     """A set of devices with one sharing rule.
 
     elastic: idle guarantees are lent. guaranteed: nobody uses more than its guarantee. dedicated: one tenant owns it.
-    `resources` is what there is of the other resources; one that is not named is not counted.
+    `resources` is what there is of the other resources; one that is not named is not counted. `isolation` is what
+    keeps its tenants apart. shared: they may share a device. guaranteed: a device serves one tenant at a time. node: a
+    node does. network: and that node is in a network of its own.
     """
 
     name: str
     milli_gpu: int
     rule: PoolRule = "elastic"
     resources: dict[Resource, int] = {}
+    isolation: Isolation = "shared"
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One GPU, or one MIG slice of a GPU, which is a device of its own.
+
+    `id` is unique among all nodes: `<node>/<index>`, of a slice `<node>/<index>.<slice>`. `milli_gpu` is 1000, of a
+    slice its compute part, rounded down; `profile` is a slice's. `memory_mib` 0: not known, not counted;
+    `taken_mib` is what is used on it by what is not ours. Devices of one `island` are linked (NVLink); "" is none.
+    """
+
+    id: str
+    model: str = ""
+    memory_mib: int = 0
+    milli_gpu: int = MILLI_PER_GPU
+    profile: str = ""
+    island: str = ""
+    taken_mib: int = 0
+    healthy: bool = True
+
+
+class Window(msgspec.Struct, frozen=True):
+    """A maintenance window, nanoseconds since the epoch, the end excluded: nothing may run on its node then."""
+
+    start_ns: int
+    end_ns: int
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A machine of a pool. 0 cpu_milli or memory_mib: not known, not counted.
+
+    `isolation` is the strictest level that it can give. `runtimes` are what work may ask for by name ("cuda-12.4").
+    """
+
+    name: str
+    pool: str
+    devices: tuple[Device, ...] = ()
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    isolation: Isolation = "node"
+    runtimes: tuple[str, ...] = ()
+    driver: str = ""
+    windows: tuple[Window, ...] = ()
+
+
+class Hardware(msgspec.Struct, frozen=True):
+    """What work asks for of the GPUs, as people say it. `core.footprint` is the one place that converts it.
+
+    `milli_gpu` in all: whole GPUs from 1000 up, a part of one below. `memory_mib` on each device. `profile` a MIG
+    profile; `count` how many devices where it is asked by profile or by memory alone. `together`: several devices are
+    on one node, linked with each other (island), or anywhere. `models`: GPU models that will do; none named: all.
+    """
+
+    milli_gpu: int = 0
+    memory_mib: int = 0
+    profile: str = ""
+    count: int = 1
+    together: Together = "node"
+    models: tuple[str, ...] = ()
+    runtime: str = ""
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -104,11 +171,37 @@ class Tenant(msgspec.Struct, frozen=True):
     resources: dict[Resource, Share] = {}
 
 
+class Scaling(msgspec.Struct, frozen=True):
+    """How many replicas a deployment has. Nanoseconds.
+
+    resident: always at least `replicas_min`. on_demand: none while nobody asks, after `idle_ns`; the first request
+    starts one. standby: like resident, but it makes room when somebody needs its guarantee back. async: none until so
+    much waits that a start is worth it, or the longest wait is half over. What waits for a first replica waits for
+    `start_deadline_ns` at most.
+    """
+
+    replicas_min: int = 1
+    replicas_max: int = 1
+    residency: Residency = "resident"
+    idle_ns: int = 300 * NS_PER_S
+    start_deadline_ns: int = 120 * NS_PER_S
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """An engine that runs elsewhere already: where (its URL), and which devices it has, where their nodes are known."""
+
+    url: str
+    devices: tuple[str, ...] = ()
+
+
 class Deployment(msgspec.Struct, frozen=True):
     """A model version and the shape of each of its replicas.
 
     A replica holds `milli_gpu`, runs `slots` sequences at once and keeps `kv_tokens` in all; `context_tokens` bounds
-    prompt plus output of one sequence.
+    prompt plus output of one sequence. `hardware` says more of what it holds, where the pool's nodes are known.
+    `scaling` None: replicas come and go without the core's doing. `fallback` is the model that answers when this one
+    cannot. A changed `engine`, a fingerprint of what is started, makes all its replicas new ones. Where there are
+    `attached` engines the replicas are just those, whatever `scaling` says.
     """
 
     model: str
@@ -118,6 +211,11 @@ class Deployment(msgspec.Struct, frozen=True):
     slots: int
     kv_tokens: int
     context_tokens: int
+    hardware: Hardware | None = None
+    scaling: Scaling | None = None
+    fallback: str | None = None
+    engine: str = ""
+    attached: tuple[Attached, ...] = ()
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -128,6 +226,8 @@ class Replica(msgspec.Struct, frozen=True):
     milli_gpu: int
     slots: int
     kv_tokens: int
+    node: str = ""
+    devices: tuple[str, ...] = ()
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -184,6 +284,8 @@ class Job(msgspec.Struct, frozen=True):
 
     kind "replica" is an engine instance of the tenant's own: quota and loans treat it as any other job. `expected_ns`
     is how long it will take, where that is known: what it may borrow depends on when its lenders will want it back.
+    `hardware` says more of what it asks for, where the pool's nodes are known; `milli_gpu` may then be 0. reclaim
+    checkpoint: when a lender needs back what it borrows, it is asked to save its state and to wait again.
     """
 
     id: str
@@ -196,6 +298,8 @@ class Job(msgspec.Struct, frozen=True):
     kind: JobKind = "job"
     expected_ns: int | None = None
     cost_center: str = ""
+    hardware: Hardware | None = None
+    reclaim: ReclaimPolicy = "borrow_not_preempt"
 
 
 class Outcome(enum.StrEnum):

@@ -294,7 +294,7 @@ class _Run:
             live = self._forget(effect.request_id)
             if live.record is not None:
                 self._observer.ended(live.arrival, live.record, now)
-        else:
+        elif isinstance(effect, Preempt):
             self._preempt(effect.task_id, now)
 
     def _begin(self, task_id: str, attempt: int, wait_ns: int, now: int) -> Live:

@@ -95,7 +95,7 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: bench-core bench-policies bench-gateway bench-sharing bench-models ## run every benchmark and print its figures
+bench: bench-core bench-policies bench-scaling bench-gateway bench-sharing bench-models ## run every benchmark and print its figures
 
 .PHONY: bench-core
 bench-core: $(DEV) ## measure the core alone, pure and compiled
@@ -106,6 +106,10 @@ bench-core: $(DEV) ## measure the core alone, pure and compiled
 bench-policies: $(DEV) ## compare policies on public traces (COMMONPOOL_TRACES=FOLDER) and write docs/results/policies.md
 	@$(MAKE) --no-print-directory compile || echo "simulating with the pure core"
 	@PYTHONPATH="$(COMPILED)" $(BIN)/python -m benchmarks.bench_policies
+
+.PHONY: bench-scaling
+bench-scaling: $(DEV) ## let replicas follow a day's demand (COMMONPOOL_TRACES=FOLDER) and write docs/results/scaling.md
+	@$(BIN)/python -m benchmarks.bench_scaling
 
 .PHONY: bench-gateway
 bench-gateway: $(DEV) ## measure the data plane beside a plain proxy

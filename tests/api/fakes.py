@@ -4,13 +4,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from commonpool.api import wire
+from commonpool.api import views, wire
 from commonpool.api.operations import ConflictError
 from commonpool.config import Config, Sources, parse_sources
+from commonpool.core import underuse
+from commonpool.core.events import Released
+from commonpool.core.machine import Machine
 from commonpool.core.model import UsageRecord
+from commonpool.core.trial import Trial
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.keys import NewKey, mint, rotate
 from commonpool.store.memory import MemoryStore
+from commonpool.store.releases import Release
+from tests.api.job_fakes import FakeJobs
 
 NOW = 1_800_000_000 * 10**9
 ADMIN = b"Bearer cp_admin"
@@ -58,10 +64,24 @@ REPLICA = wire.ReplicaStatus(
     model="echo",
     state="ready",
     since_ns=NOW - 90 * 10**9,
-    restarts=0,
     running=1,
     slots=4,
     milli_gpu=2000,
+)
+MODEL = wire.ModelStatus(
+    name="echo",
+    pool="main",
+    residency="resident",
+    wanted=1,
+    why="first_token",
+    ready=1,
+    starting=0,
+    draining=0,
+    waiting=0,
+    bottleneck="none",
+    broken=False,
+    error="",
+    unplaced="",
 )
 LOAN = wire.LoanStatus("support", "research", 1500, 6, NOW - 12 * 10**9, due=False)
 
@@ -78,6 +98,7 @@ class FakeOperations:
         self.store = MemoryStore()
         self.tenants: tuple[wire.TenantStatus, ...] = (TENANT,)
         self.replica_states: list[tuple[wire.ReplicaStatus, ...]] = [(REPLICA,)]
+        self.models_now: tuple[wire.ModelStatus, ...] = ()
         self.loans_now: tuple[wire.LoanStatus, ...] = (LOAN,)
         self.warnings: tuple[str, ...] = ()
         self.missing = ""
@@ -85,8 +106,11 @@ class FakeOperations:
         self.broken: Exception | None = None
         self.applied: list[int] = []
         self.granted: list[tuple[str, int, int]] = []
+        self.fake_jobs = FakeJobs(self.store)
         self._sources = sources()
         self._config = parse_sources(self._sources)
+        self.machine = Machine(self._config.policy)
+        self.underused: tuple[underuse.Underuse, ...] = ()
 
     def now_ns(self) -> int:
         return NOW
@@ -96,6 +120,34 @@ class FakeOperations:
 
     def tenant(self, authorization: bytes) -> str | None:
         return "a" if authorization == KEY_OF_A else None
+
+    def caller(self, authorization: bytes) -> str:
+        return "k1" if authorization == ADMIN else ""
+
+    def nodes(self) -> wire.Nodes:
+        return views.nodes(self.machine.state, NOW)
+
+    def place(self, question: wire.PlaceQuestion) -> Trial:
+        return views.place(self.machine.state, question, NOW)
+
+    def underuse(self) -> Sequence[underuse.Underuse]:
+        return self.underused
+
+    def releasable(self, tenant: str) -> int:
+        return underuse.releasable(self.machine.state, tenant)
+
+    async def release(self, release: Release) -> Release:
+        kept = self.store.add_release(release)
+        self.machine.handle(Released(release.tenant, self.store.released()[release.tenant]), NOW)
+        return kept
+
+    async def undo_releases(self, tenant: str, by: str) -> Sequence[Release]:
+        undone = self.store.undo_releases(tenant, NOW, by)
+        self.machine.handle(Released(tenant, 0), NOW)
+        return undone
+
+    async def releases(self) -> Sequence[Release]:
+        return self.store.releases()
 
     def status(self) -> wire.Status:
         if self.broken is not None:
@@ -108,7 +160,8 @@ class FakeOperations:
             ready=not self.missing,
             pools=(wire.PoolStatus("main", "elastic", 4000, 2000, 1000, scaled=False),),
             tenants=self.tenants,
-            replicas=self.replica_states[0],
+            replicas=self.replicas(),
+            models=self.models_now,
             loans=self.loans_now,
             warnings=self.warnings,
         )
@@ -153,6 +206,9 @@ class FakeOperations:
 
     def live(self, request_id: str) -> wire.LiveRequest | None:
         return self.open_requests.get(request_id)
+
+    def jobs(self) -> FakeJobs:
+        return self.fake_jobs
 
     async def keys(self) -> Sequence[Key]:
         return self.store.list_keys()

@@ -9,6 +9,7 @@ import pytest
 from commonpool.backends.attached import AttachedBackend
 from commonpool.backends.base import BackendError
 from commonpool.config.structs import AttachedEngine, Model
+from commonpool.core.model import Replica
 from commonpool.engines.base import Target
 from commonpool.engines.registry import OPENAI, VLLM
 from tests.engines.running import run
@@ -26,9 +27,10 @@ def targets(served: Model, environment: dict[str, str] | None = None) -> list[Ta
         backend = AttachedBackend(environment or {})
         backend.check(served)
         for index in range(served.replicas):
-            handle = await backend.start(served, index, f"m-{index}.1")
+            handle = await backend.start(served, index, Replica(f"m-{index}.1", "m", 1000, 2, 1024))
             await handle.stop(0)
             found.append(handle.target)
+        assert await backend.adopt() == ()  # what others run is attached anew
 
     run(main)
     return found

@@ -19,6 +19,7 @@ from commonpool.config.structs import EmbeddedEngine, Model
 from commonpool.core.model import NS_PER_S
 from commonpool.engines.registry import LLAMACPP
 from tests.backends.processes import alive, children, ended
+from tests.engines.running import replica
 
 FAKE = str(Path(__file__).with_name("fake_child.py"))
 LONG_NS = 60 * NS_PER_S
@@ -54,7 +55,7 @@ def backend(tmp_path: Path, mode: str, start_timeout_ns: int = LONG_NS) -> Local
 
 def test_a_child_that_is_well_is_reached_and_stopped(tmp_path: Path, model: Model, run: Run) -> None:
     async def main() -> None:
-        handle = await backend(tmp_path, "well").start(model, 0, "m-0.1")
+        handle = await backend(tmp_path, "well").start(model, 0, replica("m-0.1"))
         assert (handle.target.replica_id, handle.target.served_model) == ("m-0.1", "m/1")
         assert handle.target.adapter == LLAMACPP
         assert (await health(handle.target, LONG_NS))[0] is Health.GOOD
@@ -85,7 +86,7 @@ def test_a_child_that_does_not_come_up_is_one_sentence(
 ) -> None:
     async def main() -> None:
         with pytest.raises(BackendError, match=sentence) as caught:
-            await backend(tmp_path, mode).start(model, 0, "m-0.1")
+            await backend(tmp_path, mode).start(model, 0, replica("m-0.1"))
         assert "\n" not in str(caught.value)
 
     run(main)
@@ -95,14 +96,14 @@ def test_a_child_that_does_not_come_up_is_one_sentence(
 def test_a_child_that_says_nothing_is_given_up(tmp_path: Path, model: Model, run: Run, mode: str) -> None:
     async def main() -> None:
         with pytest.raises(BackendError, match=r"did not listen within 0\.5 s"):
-            await backend(tmp_path, mode, NS_PER_S // 2).start(model, 0, "m-0.1")
+            await backend(tmp_path, mode, NS_PER_S // 2).start(model, 0, replica("m-0.1"))
 
     run(main)
 
 
 def test_a_start_that_is_not_wanted_any_more_leaves_no_child(tmp_path: Path, model: Model, run: Run) -> None:
     async def main() -> None:
-        starting = asyncio.ensure_future(backend(tmp_path, "mute").start(model, 0, "m-0.1"))
+        starting = asyncio.ensure_future(backend(tmp_path, "mute").start(model, 0, replica("m-0.1")))
         while not children(os.getpid()):  # noqa: ASYNC110 - a process tells nobody
             await asyncio.sleep(0.01)
         starting.cancel()
@@ -115,14 +116,14 @@ def test_a_start_that_is_not_wanted_any_more_leaves_no_child(tmp_path: Path, mod
 def test_a_program_that_is_not_there_is_one_sentence(tmp_path: Path, model: Model, run: Run) -> None:
     async def main() -> None:
         with pytest.raises(BackendError, match=r"m-0\.1 cannot be started: No such file"):
-            await LocalBackend(tmp_path, program=(str(tmp_path / "none"),)).start(model, 0, "m-0.1")
+            await LocalBackend(tmp_path, program=(str(tmp_path / "none"),)).start(model, 0, replica("m-0.1"))
 
     run(main)
 
 
 def test_the_end_of_a_child_is_noticed(tmp_path: Path, model: Model, run: Run) -> None:
     async def main() -> None:
-        handle = await backend(tmp_path, "well").start(model, 0, "m-0.1")
+        handle = await backend(tmp_path, "well").start(model, 0, replica("m-0.1"))
         assert handle.pid is not None
         os.kill(handle.pid, signal.SIGKILL)
         assert "m-0.1 was ended by SIGKILL" in await handle.wait()
@@ -133,7 +134,7 @@ def test_the_end_of_a_child_is_noticed(tmp_path: Path, model: Model, run: Run) -
 
 def test_a_child_that_will_not_go_is_ended_by_force(tmp_path: Path, model: Model, run: Run) -> None:
     async def main() -> None:
-        handle = await backend(tmp_path, "stubborn").start(model, 0, "m-0.1")
+        handle = await backend(tmp_path, "stubborn").start(model, 0, replica("m-0.1"))
         await handle.stop(NS_PER_S // 10)
         assert "SIGKILL" in await handle.wait()
 
@@ -142,7 +143,7 @@ def test_a_child_that_will_not_go_is_ended_by_force(tmp_path: Path, model: Model
 
 def test_a_noisy_child_neither_stalls_nor_fills_the_disk(tmp_path: Path, model: Model, run: Run) -> None:
     async def main() -> None:
-        handle = await backend(tmp_path, "noisy").start(model, 0, "m-0.1")
+        handle = await backend(tmp_path, "noisy").start(model, 0, replica("m-0.1"))
         await prove(handle.target, LONG_NS)
         await handle.stop(LONG_NS)
 
@@ -156,7 +157,7 @@ def test_a_child_sees_none_of_its_parents_secrets(
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
 
     async def main() -> None:
-        handle = await backend(tmp_path, "environment").start(model, 0, "m-0.1")
+        handle = await backend(tmp_path, "environment").start(model, 0, replica("m-0.1"))
         await handle.stop(LONG_NS)
 
     run(main)
@@ -165,6 +166,18 @@ def test_a_child_sees_none_of_its_parents_secrets(
     assert "topsecret" not in seen.values()
     assert seen["OPENBLAS_NUM_THREADS"] == "1"
     assert seen["PATH"] == os.environ["PATH"]
+
+
+def test_a_child_sees_the_devices_of_its_replica_only(tmp_path: Path, model: Model, run: Run) -> None:
+    async def main() -> None:
+        given = replica("m-0.1", ("here/1", "here/3"))
+        handle = await backend(tmp_path, "environment").start(model, 0, given)
+        await handle.stop(LONG_NS)
+
+    run(main)
+    lines = (tmp_path / "engines" / "m_1-0.log").read_text().splitlines()
+    seen = json.loads(next(line for line in lines if line.startswith("{")))
+    assert seen["CUDA_VISIBLE_DEVICES"] == "1,3"
 
 
 def test_the_environment_is_a_list_of_what_is_needed() -> None:
@@ -189,9 +202,9 @@ def test_a_file_that_is_missing_is_known_beforehand(tmp_path: Path, model: Model
 PARENT = """
 import asyncio, pathlib, sys
 from commonpool.backends.local import LocalBackend
-from tests.engines.running import model
+from tests.engines.running import model, replica
 async def main():
-    handle = await LocalBackend(pathlib.Path(sys.argv[1])).start(model(slots=1, context_tokens=256), 0, "smollm2-0.1")
+    handle = await LocalBackend(pathlib.Path(sys.argv[1])).start(model(slots=1, context_tokens=256), 0, replica())
     print(handle.pid, flush=True)
     await asyncio.sleep(3600)
 asyncio.run(main())

@@ -35,7 +35,15 @@ def test_check_says_what_it_comes_to(file: Path, capsys: pytest.CaptureFixture[s
     assert run(["check", str(file)]) == ExitCode.OK
     out = capsys.readouterr().out.splitlines()
     assert out[0] == f"{file} is valid: 2 tenant(s), 1 model(s)"
-    assert out[3].split() == ["main", "elastic", "4", "3", "4", "2", "2"]
+    assert out[3].split() == ["main", "elastic", "0", "4", "3", "4", "2", "2"]
+
+
+def test_check_counts_the_nodes_of_a_pool(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    devices = CONFIG.replace('9002"]}', '9002"], devices: [a/0-1, b/0-1]}')
+    write(file, devices + "nodes: {a: {gpus: 2}, b: {gpus: 2}}\n")
+    assert run(["check", str(file), "--json"]) == ExitCode.OK
+    pool = json.loads(capsys.readouterr().out)["pools"][0]
+    assert (pool["nodes"], pool["capacity_milli_gpu"]) == (2, 4000)
 
 
 def test_check_counts_what_groups_are_guaranteed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,11 +134,16 @@ def test_apply_without_waiting(file: Path) -> None:
 
 def test_apply_says_what_did_not_come_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     product = FakeOperations()
-    product.replica_states = [(msgspec.structs.replace(REPLICA, state="failed", last_error="no such file"),)]
+    product.models_now = (
+        wire.ModelStatus("echo", "main", "resident", 1, "minimum", 0, 0, 0, 0, "none", True, "no such file", ""),
+        wire.ModelStatus("big", "main", "resident", 1, "minimum", 0, 0, 0, 0, "none", False, "", "It is too large."),
+    )
     write(file, CONFIG.replace("slots: 4", "slots: 2"))
     with serving(product) as url:
         assert run(["apply", str(file), "--control", url]) == ExitCode.FAILED
-    assert "the change is in force, but echo-0.1 is failed: no such file" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "the change is in force, but model echo cannot be started: no such file" in err
+    assert "model big finds no place: It is too large." in err
 
 
 def test_invalid_file_changes_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

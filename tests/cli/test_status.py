@@ -11,7 +11,9 @@ from commonpool.api import wire
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from commonpool.cli.status import lines, picture
-from tests.api.fakes import LOAN, NOW, REPLICA, TENANT, FakeOperations
+from commonpool.core.cluster import PoolDevices, ResourceUse, TenantJobs
+from commonpool.core.views import Bottleneck
+from tests.api.fakes import LOAN, MODEL, NOW, REPLICA, TENANT, FakeOperations
 from tests.cli.serving import serving
 
 BORROWER = wire.TenantStatus("research", "main", 1000, 4000, 2500, 0, 1500, 0, 61, 5, 12 * 10**9, 80 * 10**9)
@@ -53,14 +55,14 @@ def test_narrow_terminal_gets_blocks_with_every_value() -> None:
 
 
 def test_lines_below() -> None:
-    failed = msgspec.structs.replace(REPLICA, id="echo-1.2", state="failed", last_error="no such file")
+    starting = msgspec.structs.replace(REPLICA, id="echo-1.2", state="starting")
     due = msgspec.structs.replace(LOAN, lender="", due=True)
     scaled = wire.PoolStatus("old", "elastic", 1000, 0, 0, scaled=True)
     said = lines(
         status(
             pools=(*status().pools, scaled),
             tenants=(TENANT, msgspec.structs.replace(BORROWER, granted_until_ns=NOW + 60 * 10**9)),
-            replicas=(REPLICA, failed),
+            replicas=(REPLICA, starting),
             loans=(LOAN, due),
             warnings=("the disk is full",),
         )
@@ -69,11 +71,64 @@ def test_lines_below() -> None:
         "pool main (elastic): 4 gpu, 2 used, 1 unowned",
         "pool old (elastic): 1 gpu, 0 used, 0 unowned, guarantees exceed the capacity and are scaled",
         "tenant research is granted 4 gpu until 2027-01-15 08:01:00Z",
-        "replicas: 1 of 2 ready, 1 failed",
-        "replica echo-1.2 is failed for 90 s: no such file",
+        "replicas: 1 of 2 ready, 1 starting",
         "support lends research 1.5 gpu for 6 request(s), since 12 s",
         "the unowned part lends research 1.5 gpu for 6 request(s), since 12 s, due",
         "warning: the disk is full",
+    ]
+
+
+def model(**changes: object) -> wire.ModelStatus:
+    changed: wire.ModelStatus = msgspec.structs.replace(MODEL, **{"name": "m", "wanted": 2, "ready": 2, **changes})
+    return changed
+
+
+def of_models(*models: wire.ModelStatus) -> list[str]:
+    return [line for line in lines(status(models=models)) if line.startswith("model ")]
+
+
+def test_a_model_of_which_nothing_is_to_be_said_has_no_line() -> None:
+    assert of_models(model(), model(wanted=3, starting=1)) == []
+
+
+def test_a_model_says_what_it_is_short_of() -> None:
+    assert of_models(model(wanted=3, why="first_token", waiting=1200, bottleneck="kv_memory")) == [
+        "model m: 2 of 3 replicas (first token)",
+        "model m: 1,200 request(s) wait for KV memory of its replicas (bottleneck: kv memory)",
+    ]
+    for bottleneck in Bottleneck:
+        assert len(of_models(model(waiting=1, bottleneck=bottleneck.value))) == 1
+
+
+def test_a_model_says_what_is_wrong_with_it() -> None:
+    assert of_models(
+        model(error="No such file."),
+        model(name="n", broken=True, error="No such file."),
+        model(name="o", unplaced="No node can take it."),
+    ) == [
+        "model m lost a replica: No such file.",
+        "model n cannot be started: No such file.",
+        "model o finds no place for another replica: No node can take it.",
+    ]
+
+
+def test_free_devices_are_told_where_the_nodes_are_known() -> None:
+    known = PoolDevices("main", True, 4000, 1250, 250)
+    assert lines(status(devices=(known,)))[0] == "pool main (elastic): 4 gpu, 2 used, 1 unowned, 1.25 free on its nodes"
+    counted = msgspec.structs.replace(known, known=False)
+    assert lines(status(devices=(counted,)))[0] == "pool main (elastic): 4 gpu, 2 used, 1 unowned"
+
+
+def test_jobs_and_other_resources() -> None:
+    uses = (
+        ResourceUse("main", "cpu_milli", "", 32_000, 12_000, 64_000),
+        ResourceUse("main", "gpu_memory_mib", "support", 81920, 20480, 163840),
+    )
+    said = lines(status(jobs=(TenantJobs("support", 2, 1500),), resources=uses))
+    assert said[2:5] == [
+        "tenant support: 2 job(s) wait, 1.5 gpu held by jobs",
+        "pool main: 12 cores CPU used of 64 cores, 32 cores guaranteed",
+        "tenant support: 20GiB GPU memory used of 160GiB, 80GiB guaranteed",
     ]
 
 

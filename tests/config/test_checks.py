@@ -32,6 +32,13 @@ ATTACHED = "kind: attached, urls: [http://a, http://b]"
         # Models.
         ("context: 2048", "context: 2048\n    kv_tokens: 2000", "9: models.small.kv_tokens: 2000 is less than context (2048), so one sequence would not fit; write at least that"),
         ("kind: embedded, file: small.gguf}", f"{ATTACHED}}}\n    replicas: 3", "10: models.small.replicas: is 3, but there are 2 urls, one a replica; leave replicas out"),
+        ("context: 2048", "context: 2048\n    residency: on_demand\n    replicas: 1", "10: models.small.replicas: is 1, and residency on_demand keeps none while nobody asks; leave it out"),
+        ("context: 2048", "context: 2048\n    replicas: 0", "9: models.small.replicas: is 0, and residency resident keeps replicas ready; write 1, or residency: on_demand"),
+        ("context: 2048", "context: 2048\n    replicas: 2\n    replicas_max: 1", "9: models.small.replicas: 2 is more than replicas_max (1); raise that or lower this"),
+        ("kind: embedded, file: small.gguf}", f"{ATTACHED}}}\n    residency: async", "10: models.small.residency: is async, and attached engines are always there; leave it out"),
+        ("kind: embedded, file: small.gguf}", f"{ATTACHED}}}\n    replicas_max: 3", "10: models.small.replicas_max: is 3, but there are 2 urls, one a replica; leave replicas_max out"),
+        ("context: 2048", "context: 2048\n    fallback: large", '9: models.small.fallback: there is no model "large"; known: small'),
+        ("context: 2048", "context: 2048\n    fallback: small", "9: models.small.fallback: is the model itself; name another, or leave it out"),
         # Capacity.
         ("gpu: 1_gpu", "gpu: 1.5_gpu\n    replicas: 3", "2: pools.main.gpus: 4 gpu are fewer than the replicas of its models hold (4.5 gpu); lower their replicas or gpu"),
         # Groups.
@@ -75,6 +82,33 @@ def test_two_models_do_not_share_an_engine(edit: Edit, wrong: Wrong) -> None:
     text = edit("kind: embedded, file: small.gguf}\n", f"{ATTACHED}}}\n{other}")
     assert wrong(text) == [
         "c.yaml:10: models.other.engine.urls.0: http://b is already an engine of model small; an engine serves one model"
+    ]
+
+
+OTHER = "{pool: POOL, version: 1, gpu: 1, slots: 1, context: 1, fallback: NEXT, engine: {kind: embedded, file: x}}"
+
+
+def other(name: str, after: str, pool: str = "main") -> str:
+    return f"  {name}: {OTHER.replace('POOL', pool).replace('NEXT', after)}\n"
+
+
+def test_fallbacks_lead_to_a_model_without_one(edit: Edit, wrong: Wrong) -> None:
+    text = edit("    slots: 4\n", "    slots: 4\n    fallback: b\n")
+    chain = text.replace("prices:", f"{other('b', 'c')}{other('c', 'd').replace(', fallback: d', '')}prices:")
+    assert parse(chain).policy.deployments["b"].fallback == "c"
+    assert wrong(text.replace("prices:", f"{other('b', 'c')}{other('c', 'small')}prices:")) == [
+        "c.yaml:11: models.b.fallback: leads back to itself (b → c → small → b); let one of them have none"
+    ]
+
+
+def test_a_fallback_is_in_the_same_pool(edit: Edit, wrong: Wrong) -> None:
+    text = edit("    slots: 4\n", "    slots: 4\n    pool: main\n    fallback: b\n")
+    text = text.replace("prices:", f"{other('b', 'x', 'two').replace(', fallback: x', '')}prices:").replace(
+        "tenant: {", "tenant: {pool: main, "
+    )
+    text = text.replace("main: {gpus: 4_gpu}", "main: {gpus: 4_gpu}\n  two: {gpus: 1}").replace("2.50", "2.50, two: 1")
+    assert wrong(text) == [
+        "c.yaml:10: models.small.fallback: is in pool two, and this model in main; name one of its own pool"
     ]
 
 

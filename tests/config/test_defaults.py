@@ -165,3 +165,21 @@ def test_the_pool_is_the_only_one_or_has_to_be_named(edit: Edit, wrong: Callable
 def test_a_model_s_shape(edit: Edit, engine: str, replicas: int, kv_tokens: int) -> None:
     model = parse(edit("{kind: embedded, file: small.gguf}", engine)).models["small"]
     assert (model.replicas, model.kv_tokens) == (replicas, kv_tokens)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("slots: 4", (1, 1, "resident")),
+        ("slots: 4\n    replicas: 2", (2, 2, "resident")),
+        ("slots: 4\n    replicas_max: 3", (1, 3, "resident")),
+        ("slots: 4\n    residency: standby", (1, 1, "standby")),
+        ("slots: 4\n    residency: on_demand", (0, 1, "on_demand")),
+        ("slots: 4\n    residency: async\n    replicas_max: 4", (0, 4, "async")),
+    ],
+)
+def test_how_many_replicas_there_may_be(edit: Edit, given: str, expected: tuple[int, int, str]) -> None:
+    scaling = parse(edit("slots: 4", given)).policy.deployments["small"].scaling
+    assert scaling is not None
+    assert (scaling.replicas_min, scaling.replicas_max, scaling.residency) == expected
+    assert (scaling.idle_ns, scaling.start_deadline_ns) == (300 * S, 120 * S)

@@ -7,8 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonpool.config import Config, ConfigError, load, load_tenant, parse
-from commonpool.config.structs import Address, App, AttachedEngine, EmbeddedEngine, Listen, Model, Timeouts
-from commonpool.core.model import Deployment, Group, Limits, Policy, Pool, Price, Share, Tenant, Tier
+from commonpool.config.build import fingerprint
+from commonpool.config.structs import Address, App, AttachedEngine, EmbeddedEngine, Listen, Model, NodeConfig, Timeouts
+from commonpool.core.model import (
+    Attached,
+    Deployment,
+    Group,
+    Hardware,
+    Limits,
+    Policy,
+    Pool,
+    Price,
+    Scaling,
+    Share,
+    Tenant,
+    Tier,
+    Window,
+)
 
 S = 1_000_000_000
 
@@ -17,11 +32,21 @@ listen: {gateway: "0.0.0.0:80", control: "[::1]:81"}
 state: /var/lib/commonpool
 body_max: 1MiB
 timeouts: {header: 1s, body: 2s, idle: 3s, connect: 4s, first_byte: 5s, stall: 6s, drain: 7s}
-pools: {main: {gpus: 8_gpu, resources: {gpu_memory: 640GiB, cpu_cores: 64, memory: 1TiB}}}
+pools: {main: {isolation: node, resources: {gpu_memory: 640GiB, cpu_cores: 64, memory: 1TiB}}}
+nodes:
+  n1:
+    {gpus: 8, gpu_model: A100, gpu_memory: 80GiB, links: [[0, 1]], mig: {7: [3g.40gb, 4g.40gb]}, cpus: 8, memory: 1TiB,
+     isolation: network, runtimes: [r1], driver: 1.2, unhealthy: [1],
+     maintenance: [{from: "1970-01-01T00:00:01Z", until: "1970-01-02T00:00:00Z"}]}
+  n2: {gpus: 0, links: all, discover: false}
 models:
   a:
     version: 1.10
-    gpu: 0.5 gpu
+    gpu: 0.05 gpu
+    gpu_memory: 8GiB
+    gpu_models: [A100, H100]
+    together: island
+    runtime: r1
     slots: 4
     context: 8k
     kv_tokens: 16k
@@ -31,7 +56,9 @@ models:
       urls: ["http://a:1", "http://b:1"]
       credential: file:/run/key
       served_model: Org/A
-  b: {version: 2, gpu: 1, slots: 1, context: 10, replicas: 2, engine: {kind: embedded, file: package:p/b, threads: 3}}
+      devices: [n1/0, n1/2]
+  b: {version: 2, mig: 3g.40gb, slots: 1, context: 10, replicas_max: 3, residency: on_demand, idle_after: 4s,
+      start_deadline: 5s, fallback: a, engine: {kind: embedded, file: package:p/b, threads: 3}}
 tiers: {gold: {queue_target: 1s, first_token_target: 2s}}
 prices: {currency: CHF, gpu_hour: {main: 0.1}}
 groups: {top: {guaranteed: 4, lending_limit: 3, elastic_cap: 8}, low: {parent: top, guaranteed: 3, reserved: 2}}
@@ -46,13 +73,51 @@ tenants:
     apps: {x: {cost_center: C1}, default: {cost_center: C2}}
 """
 
+MODEL_A = Model(
+    name="a",
+    version="1.10",
+    pool="main",
+    milli_gpu=100,  # 8 of 80 GiB, which is more than was asked for
+    replicas=2,
+    slots=4,
+    context_tokens=8000,
+    kv_tokens=16000,
+    engine=AttachedEngine(
+        ("http://a:1", "http://b:1"), "vllm", "file:/run/key", "Org/A", devices=(("n1/0",), ("n1/2",))
+    ),
+    replicas_max=2,
+    hardware=Hardware(milli_gpu=50, memory_mib=8192, models=("A100", "H100"), together="island", runtime="r1"),
+)
+MODEL_B = Model(
+    name="b",
+    version="2",
+    pool="main",
+    milli_gpu=428,
+    replicas=0,
+    slots=1,
+    context_tokens=10,
+    kv_tokens=10,
+    engine=EmbeddedEngine("package:p/b", 3),
+    replicas_max=3,
+    residency="on_demand",
+    idle_ns=4 * S,
+    start_deadline_ns=5 * S,
+    hardware=Hardware(profile="3g.40gb"),
+    fallback="a",
+)
+
 
 def test_every_key_has_its_place() -> None:
     assert parse(FULL, "/etc/commonpool.yaml") == Config(
         policy=Policy(
             pools={
                 "main": Pool(
-                    "main", 8000, "elastic", {"gpu_memory_mib": 640 * 1024, "cpu_milli": 64000, "memory_mib": 1024**2}
+                    "main",
+                    7999,
+                    "elastic",
+                    {"gpu_memory_mib": 640 * 1024, "cpu_milli": 64000, "memory_mib": 1024**2},
+                    "node",
+                    placed=True,
                 )
             },
             tiers={"gold": Tier("gold", 1 * S, 2 * S)},
@@ -76,27 +141,57 @@ def test_every_key_has_its_place() -> None:
                 )
             },
             deployments={
-                "a": Deployment("a", "1.10", "main", 500, 4, 16000, 8000),
-                "b": Deployment("b", "2", "main", 1000, 1, 10, 10),
+                "a": Deployment(
+                    model="a",
+                    version="1.10",
+                    pool="main",
+                    milli_gpu=100,
+                    slots=4,
+                    kv_tokens=16000,
+                    context_tokens=8000,
+                    hardware=MODEL_A.hardware,
+                    scaling=Scaling(2, 2),
+                    engine=fingerprint(MODEL_A),
+                    attached=(Attached("http://a:1", ("n1/0",)), Attached("http://b:1", ("n1/2",))),
+                ),
+                "b": Deployment(
+                    model="b",
+                    version="2",
+                    pool="main",
+                    milli_gpu=428,
+                    slots=1,
+                    kv_tokens=10,
+                    context_tokens=10,
+                    hardware=Hardware(profile="3g.40gb"),
+                    scaling=Scaling(0, 3, "on_demand", 4 * S, 5 * S),
+                    fallback="a",
+                    engine=fingerprint(MODEL_B),
+                ),
             },
             prices={"main": Price("main", 100_000)},
         ),
-        models={
-            "a": Model(
-                name="a",
-                version="1.10",
-                pool="main",
-                milli_gpu=500,
-                replicas=2,
-                slots=4,
-                context_tokens=8000,
-                kv_tokens=16000,
-                engine=AttachedEngine(("http://a:1", "http://b:1"), "vllm", "file:/run/key", "Org/A"),
-            ),
-            "b": Model("b", "2", "main", 1000, 2, 1, 10, 10, EmbeddedEngine("package:p/b", 3)),
-        },
+        models={"a": MODEL_A, "b": MODEL_B},
         apps={"t": {"default": App("default", "C2"), "x": App("x", "C1")}},
         currency="CHF",
+        nodes={
+            "n1": NodeConfig(
+                name="n1",
+                pool="main",
+                gpus=8,
+                gpu_model="A100",
+                gpu_memory_mib=80 * 1024,
+                links=((0, 1),),
+                mig={7: ("3g.40gb", "4g.40gb")},
+                cpu_milli=8000,
+                memory_mib=1024**2,
+                isolation="network",
+                runtimes=("r1",),
+                driver="1.2",
+                windows=(Window(1 * S, 86400 * S),),
+                unhealthy=(1,),
+            ),
+            "n2": NodeConfig("n2", "main", gpus=0, links=()),
+        },
         listen=Listen(Address("0.0.0.0", 80), Address("::1", 81)),
         timeouts=Timeouts(*(n * S for n in range(1, 8))),
         body_bytes_max=1024**2,
@@ -106,7 +201,9 @@ def test_every_key_has_its_place() -> None:
     )
 
 
-@pytest.mark.parametrize("file", ["commonpool.yaml", "examples/cluster.yaml", "examples/divisions.yaml"])
+@pytest.mark.parametrize(
+    "file", ["commonpool.yaml", "examples/cluster.yaml", "examples/divisions.yaml", "examples/nodes.yaml"]
+)
 def test_the_examples_load_without_a_warning(root: Path, file: str) -> None:
     assert load(root / file).warnings == ()
 

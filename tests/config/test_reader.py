@@ -12,8 +12,11 @@ from commonpool.config.problems import PROBLEMS_MAX, Problem
 Wrong = Callable[[str], list[str]]
 Edit = Callable[..., str]
 
-MODEL_KEYS = "version, pool, gpu, replicas, slots, context, kv_tokens, engine"
-ROOT_KEYS = "listen, state, body_max, timeouts, pools, models, tiers, prices, groups, tenants, include"
+MODEL_KEYS = (
+    "version, pool, gpu, gpu_memory, mig, gpu_models, together, runtime, replicas, replicas_max, residency, idle_after, "
+    "start_deadline, fallback, slots, context, kv_tokens, engine"
+)
+ROOT_KEYS = "listen, state, body_max, timeouts, pools, nodes, models, tiers, prices, groups, tenants, include"
 QUOTA_KEYS = (
     "pool, group, guaranteed, borrowable, reserved, lending_limit, headroom, elastic_cap, hard_cap, weight, models, "
     "resources"
@@ -24,7 +27,7 @@ QUOTA_KEYS = (
     ("old", "new", "problem"),
     [
         # Unknown keys.
-        ("gpus: 4", "gpus: 4, rul: elastic", "2: pools.main.rul: is not a known key; did you mean rule? Known here: gpus, rule, resources"),
+        ("gpus: 4", "gpus: 4, rul: elastic", "2: pools.main.rul: is not a known key; did you mean rule? Known here: gpus, rule, isolation, resources"),
         ("pools:", "xyz: 1\npools:", f"1: xyz: is not a known key; known here: {ROOT_KEYS}"),
         (
             "  support:\n",
@@ -68,7 +71,7 @@ QUOTA_KEYS = (
             "3: pools.main: is there twice, first in line 2; remove one",
         ),
         # Of the wrong form.
-        ("{gpus: 4_gpu}", "4", "2: pools.main: must be a mapping with the keys gpus, rule, resources, not a single value"),
+        ("{gpus: 4_gpu}", "4", "2: pools.main: must be a mapping with the keys gpus, rule, isolation, resources, not a single value"),
         ("4_gpu", "[4]", "2: pools.main.gpus: holds a list; write an amount of GPUs like 2_gpu, 0.5 gpu or 500 milli_gpu"),
         ("4_gpu", "{a: 1}", "2: pools.main.gpus: holds a mapping; write an amount of GPUs like 2_gpu, 0.5 gpu or 500 milli_gpu"),
         (

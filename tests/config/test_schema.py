@@ -74,7 +74,9 @@ def test_the_file_is_what_the_reader_would_have(root: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("file", ["commonpool.yaml", "examples/cluster.yaml", "examples/divisions.yaml"])
+@pytest.mark.parametrize(
+    "file", ["commonpool.yaml", "examples/cluster.yaml", "examples/divisions.yaml", "examples/nodes.yaml"]
+)
 def test_the_examples_satisfy_it_and_name_it(root: Path, file: str) -> None:
     text = (root / file).read_text()
     assert valid(yaml.safe_load(text))

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from commonpool import console
 from commonpool.api import routes
-from tests.api.fakes import ADMIN, LOAN, REPLICA, TENANT, FakeOperations
+from tests.api.fakes import ADMIN, LOAN, MODEL, REPLICA, TENANT, FakeOperations
 from tests.store.records import loan, usage_record
 
 
@@ -29,12 +29,13 @@ def cells(page: str) -> list[str]:
     return [line.rpartition(">")[2].strip() for line in page.splitlines()]
 
 
-def test_page_shows_the_status(local: TestClient) -> None:
+def test_page_shows_the_status(local: TestClient, product: FakeOperations) -> None:
+    product.models_now = (MODEL,)
     answer = local.get("/")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     shown = cells(answer.text)
-    for cell in (TENANT.name, "1.5", "0.42 s", "–", REPLICA.id, "90 s", LOAN.borrower):
+    for cell in (TENANT.name, "1.5", "0.42 s", "–", REPLICA.id, "90 s", LOAN.borrower, MODEL.name, "first token"):
         assert cell in shown
 
 
@@ -51,7 +52,7 @@ def test_loans_of_the_last_hour_only(local: TestClient, product: FakeOperations)
 
 def test_warnings_and_errors_are_shown_as_text(local: TestClient, product: FakeOperations) -> None:
     product.warnings = ("guarantees <script>alert(1)</script> exceed",)
-    product.replica_states = [(msgspec.structs.replace(REPLICA, state="failed", last_error="no file & no hope"),)]
+    product.models_now = (msgspec.structs.replace(MODEL, broken=True, error="no file & no hope"),)
     page = local.get("/").text
     assert "&lt;script&gt;" in page
     assert "<script>alert" not in page

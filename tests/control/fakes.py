@@ -2,73 +2,62 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
-from commonpool.backends.base import BackendError
+from commonpool.backends.base import Adopted, BackendError
 from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Model
 from commonpool.control.replicas import Supervisor
-from commonpool.control.seat import Pool as Told
-from commonpool.control.seat import Seat, Timing, World
+from commonpool.control.seat import Seat, State, Timing, Told, World
+from commonpool.core.effects import StartReplica
 from commonpool.core.model import NS_PER_S, Policy, Pool, Replica
 from commonpool.engines.base import Target
 from tests.backends.scripted import ScriptedEngine, scripted
 
-# A pause between health checks that is none between starts, so that they can be told apart.
-TIMING = Timing(health_every_ns=2 * NS_PER_S + 1000, health_timeout_ns=NS_PER_S // 4)
+TIMING = Timing(health_timeout_ns=NS_PER_S // 4)
 POLLS = 5000
 
 
 class Time:
-    """A clock that a sleep moves on at once. `slept` holds the lengths that were slept, in seconds."""
+    """A clock that a sleep moves on at once."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000 * NS_PER_S
-        self.slept: list[float] = []
 
     def __call__(self) -> int:
         return self.now_ns
 
     async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
         self.now_ns += int(seconds * NS_PER_S)
         await asyncio.sleep(0.001)
 
-    def pauses(self) -> list[float]:
-        """The pauses between starts: what was slept for neither health checks nor drains."""
-        other = {TIMING.health_every_ns / NS_PER_S, TIMING.drain_poll_ns / NS_PER_S}
-        return [seconds for seconds in self.slept if seconds not in other]
-
 
 class Diary:
-    """What was told of replicas, in order, and how many requests run on each."""
+    """What was told of replicas, in order; `reasons` are those of the losses, `engines` those of the ready ones."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, str]] = []
-        self.running: dict[str, int] = {}
+        self.reasons: dict[str, str] = {}
         self.replicas: list[Replica] = []
+        self.engines: list[str | None] = []
         self.fault: Exception | None = None
 
     def told(self) -> Told:
-        return Told(self.ready, self.draining, self.lost, self.in_flight)
+        return Told(self.ready, self.lost)
 
-    def ready(self, replica: Replica, target: Target) -> None:
+    def ready(self, replica: Replica, target: Target, engine: str | None) -> None:
         if self.fault is not None:
             fault, self.fault = self.fault, None
             raise fault
         self.entries.append(("ready", replica.id))
         self.replicas.append(replica)
+        self.engines.append(engine)
         assert target.replica_id == replica.id
 
-    def draining(self, replica_id: str) -> None:
-        self.entries.append(("draining", replica_id))
-
-    def lost(self, replica_id: str) -> None:
+    def lost(self, replica_id: str, reason: str) -> None:
         self.entries.append(("lost", replica_id))
-
-    def in_flight(self, replica_id: str) -> int:
-        return self.running.get(replica_id, 0)
+        self.reasons[replica_id] = reason
 
     def wrote(self, what: str) -> list[str]:
         return [replica_id for entry, replica_id in self.entries if entry == what]
@@ -81,7 +70,6 @@ class FakeHandle:
         self.target = target
         self.pid = 4242
         self.end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.stops = 0
         self._diary = diary
 
     async def wait(self) -> str:
@@ -89,23 +77,22 @@ class FakeHandle:
 
     async def stop(self, grace_ns: int) -> None:
         assert grace_ns > 0
-        self.stops += 1
         self._diary.entries.append(("stopped", self.target.replica_id))
 
 
 class FakeBackend:
-    """Starts handles on one scripted engine. `faults` are the sentences of the next starts that fail.
+    """Starts handles on one scripted engine. Models in `broken` cannot be started, for the reason that is given there.
 
-    While `gate` is closed, starts hang. Faults of a model by name are in `broken`.
+    While `gate` is closed, starts hang. `left` are the replicas that an earlier run has left behind.
     """
 
     def __init__(self, engine: ScriptedEngine, diary: Diary) -> None:
         self.engine = engine
-        self.faults: list[str] = []
         self.broken: dict[str, str] = {}
         self.unfit: dict[str, str] = {}
+        self.left: list[tuple[Replica, int, str]] = []
         self.handles: dict[str, FakeHandle] = {}
-        self.started: list[str] = []
+        self.started: list[tuple[str, int, Replica]] = []
         self.starting = 0
         self.starting_max = 0
         self.gate = asyncio.Event()
@@ -116,9 +103,8 @@ class FakeBackend:
         if model.name in self.unfit:
             raise BackendError(self.unfit[model.name])
 
-    async def start(self, model: Model, index: int, replica_id: str) -> FakeHandle:
-        assert index >= 0
-        self.started.append(replica_id)
+    async def start(self, model: Model, index: int, replica: Replica) -> FakeHandle:
+        self.started.append((model.version, index, replica))
         self.starting += 1
         self.starting_max = max(self.starting_max, self.starting)
         try:
@@ -126,10 +112,15 @@ class FakeBackend:
             await asyncio.sleep(0)
         finally:
             self.starting -= 1
-        if self.faults:
-            raise BackendError(self.faults.pop(0))
         if model.name in self.broken:
             raise BackendError(self.broken[model.name])
+        return self._handle(replica.id)
+
+    async def adopt(self) -> Sequence[Adopted]:
+        left, self.left = self.left, []
+        return [Adopted(replica, index, engine, self._handle(replica.id)) for replica, index, engine in left]
+
+    def _handle(self, replica_id: str) -> FakeHandle:
         self.handles[replica_id] = handle = FakeHandle(self.engine.target(replica_id), self._diary)
         return handle
 
@@ -142,27 +133,16 @@ class Stage(msgspec.Struct):
     engine: ScriptedEngine
     backend: FakeBackend
 
-    def seat(self, model: Model | None = None) -> Seat:
-        count = iter(range(1, 1000))
-        world = World(
-            pool=self.diary.told(),
-            clock=self.time,
-            sleep=self.time.sleep,
-            gate=asyncio.Semaphore(2),
-            next_id=lambda name: f"{name}.{next(count)}",
-            changed=lambda: None,
-            timing=TIMING,
-        )
-        return Seat(model or embedded("m"), 0, self.backend, world)
+    def seat(self, replica_id: str = "m-0.1") -> Seat:
+        gate = asyncio.Semaphore(2)
+        world = World(told=self.diary.told(), clock=self.time, sleep=self.time.sleep, gate=gate, timing=TIMING)
+        return Seat(embedded("m"), 0, replica(replica_id), self.backend, world)
 
     def supervisor(self, config: Config) -> Supervisor:
         return Supervisor(
             config,
             self.time,
-            ready=self.diary.ready,
-            draining=self.diary.draining,
-            lost=self.diary.lost,
-            in_flight=self.diary.in_flight,
+            self.diary.told(),
             backends={EmbeddedEngine: self.backend, AttachedEngine: self.backend},
             sleep=self.time.sleep,
             timing=TIMING,
@@ -174,6 +154,20 @@ async def stage() -> AsyncIterator[Stage]:
     async with scripted() as engine:
         diary = Diary()
         yield Stage(Time(), diary, engine, FakeBackend(engine, diary))
+
+
+@contextlib.asynccontextmanager
+async def ready(at: Stage, replica_id: str = "m-0.1") -> AsyncIterator[Seat]:
+    """A seat whose replica is ready; it is ended at the end."""
+    seat = at.seat(replica_id)
+    seat.begin()
+    await until(lambda: state(seat) is State.READY)
+    yield seat
+    await seat.end()
+
+
+def state(seat: Seat) -> State:
+    return seat.status().state
 
 
 async def until(reached: Callable[[], object]) -> None:
@@ -196,12 +190,17 @@ async def settled() -> None:
     await asyncio.sleep(0.1)
 
 
-def embedded(name: str, *, replicas: int = 1, version: str = "1", milli_gpu: int = 1000) -> Model:
-    return Model(name, version, "gpus", milli_gpu, replicas, 2, 512, 1024, EmbeddedEngine(f"/{name}.gguf"))
+def replica(replica_id: str, devices: tuple[str, ...] = ()) -> Replica:
+    return Replica(replica_id, replica_id.partition("-")[0], 1000, 2, 1024, "n1" if devices else "", devices)
 
 
-def attached(name: str, *urls: str) -> Model:
-    return Model(name, "1", "gpus", 1000, len(urls), 2, 512, 1024, AttachedEngine(urls))
+def start(replica_id: str) -> StartReplica:
+    """What the core says: the index is the one in the id."""
+    return StartReplica(replica(replica_id), int(replica_id.partition("-")[2].partition(".")[0]))
+
+
+def embedded(name: str, *, version: str = "1") -> Model:
+    return Model(name, version, "gpus", 1000, 1, 2, 512, 1024, EmbeddedEngine(f"/{name}.gguf"))
 
 
 def config(*models: Model, gpus: int = 8) -> Config:

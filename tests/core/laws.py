@@ -132,13 +132,19 @@ class Commons(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 1 << 32))
     def start(self, seed: int) -> None:
-        self.in_force = self.first_rules = any_policy(Random(seed).choice)
+        self.in_force = self.first_rules = self.any_rules(Random(seed).choice)
         self.world = World(self.in_force, replicas=0)
         self.tasks: dict[str, Request | Job] = {}
         self.running: dict[str, int] = {}
         self.grants: dict[str, tuple[int, int]] = {}
         self.replicas = 0
         self.names = 0
+        self.set_up()
+
+    def any_rules(self, choose: Choose) -> Policy:
+        return any_policy(choose)
+
+    def set_up(self) -> None:
         for model in MODELS:
             self.ready(model)
 
@@ -214,6 +220,7 @@ class Commons(RuleBasedStateMachine):
         self.pass_time(int(choose([0.01, 1, 0.3, 4, 60]) * S))
         self.grants = {name: grant for name, grant in self.grants.items() if grant[1] > self.world.now}
         self.send(Ticked())
+        self.tend(choose)
 
     def pass_time(self, ns: int) -> None:
         self.world.now += ns
@@ -221,6 +228,9 @@ class Commons(RuleBasedStateMachine):
     def change(self, choose: Choose) -> None:
         what = choose([self.replica_comes, self.replica_goes, self.devices_change, self.grant, self.rules_change])
         what(choose)
+
+    def tend(self, choose: Choose) -> None:
+        """What was decided about replicas is done, where they are the core's."""
 
     def replica_comes(self, choose: Choose) -> None:
         model = choose(sorted(MODELS))
@@ -257,7 +267,7 @@ class Commons(RuleBasedStateMachine):
         self.send(Granted(name, elastic_cap, until))
 
     def rules_change(self, choose: Choose) -> None:
-        self.in_force = any_policy(choose)
+        self.in_force = self.any_rules(choose)
         self.grants = {name: grant for name, grant in self.grants.items() if name in self.in_force.tenants}
         self.send(Configured(self.in_force))
 
@@ -336,7 +346,11 @@ def could_start(entry: Entry, now: int, gone: Entry | None = None) -> bool:
     if isinstance(site, Devices):
         freed = gone.ask if gone is not None and gone.flow.room is site else 0
         borrowed = node.use + entry.ask - max(node.use, node.guaranteed)
-        return site.free + freed >= entry.ask and (borrowed <= 0 or borrowed <= site._long_lendable(entry, now))
+        if site.inventory is not None and (gone is not None or not site._placed(entry, now)):
+            return False  # what would be free on which device without another one is not worked out here
+        kept = 0 if site.owns(entry) else site.kept
+        enough = site.free + freed - kept >= entry.ask
+        return enough and (borrowed <= 0 or borrowed <= site._long_lendable(entry, now))
     for spot in site.replicas.values():
         here = gone is not None and gone.replica_id == spot.id
         slots, kv = (gone.sequences, gone.kv) if gone is not None and here else (0, 0)

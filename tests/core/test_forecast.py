@@ -96,3 +96,51 @@ def test_it_is_what_the_weeks_peaks_say(changes: list[tuple[int, int]], horizon:
         low, high = seen[tenths // 10 : tenths // 10 + 2] if len(seen) > 1 else (seen or [recent]) * 2
         expected.append(low + -(-(tenths % 10) * (high - low) // 10))
     assert forecast.quantile(now, horizon) == max(expected)
+
+
+def hourly(peaks: list[int], start: int = START) -> Forecast:
+    forecast = Forecast()
+    for hour, demand in enumerate(peaks):
+        forecast.observe(demand, start + hour * H)
+        forecast.observe(0, start + hour * H + 1)
+    return forecast
+
+
+def test_peaks_are_told_from_the_first_hour_on() -> None:
+    assert Forecast().peaks(START) == (0, [])
+    assert hourly([3, 1, 2]).peaks(START + 4 * H) == (START // H, [3, 1, 2, 0, 0])
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=400))
+def test_what_is_restored_forecasts_as_before(peaks: list[int]) -> None:
+    before = hourly(peaks)
+    now = START + len(peaks) * H
+    first, known = before.peaks(now)
+    after = Forecast()
+    after.restore(first, known[:-1], now)
+    assert after.peaks(now) == (first, known)
+    assert [after.quantile(now, n * H) for n in (1, 30, 200)] == [before.quantile(now, n * H) for n in (1, 30, 200)]
+    assert after.usual(now, 100 * H) == before.usual(now, 100 * H)
+
+
+def test_hours_that_nobody_saw_count_as_the_worst_of_the_day_before() -> None:
+    forecast = Forecast()
+    forecast.restore(START // H, [9] * 10 + [5] + [2] * 23, START + 40 * H)
+    assert forecast.peaks(START + 40 * H) == (START // H, [9] * 10 + [5] + [2] * 23 + [5] * 6 + [0])
+
+
+def test_nothing_is_restored_over_what_is_observed_nor_from_the_future() -> None:
+    forecast = Forecast()
+    forecast.restore(START // H + 1, [7], START + H)
+    assert forecast.peaks(START) == (0, [])
+    forecast.observe(1, START)
+    forecast.restore(0, [7], START)
+    assert forecast.peaks(START) == (START // H, [1])
+
+
+def test_no_more_than_eight_weeks_are_restored() -> None:
+    forecast = Forecast()
+    now = START + 9 * WEEK
+    forecast.restore(START // H, [1] * HOURS_A_WEEK, now)
+    first, peaks = forecast.peaks(now)
+    assert (first, len(peaks)) == (now // H - 8 * HOURS_A_WEEK, 8 * HOURS_A_WEEK + 1)

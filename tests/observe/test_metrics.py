@@ -4,7 +4,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Outcome
 from commonpool.observe import metrics
-from commonpool.observe.metrics import Gauges, JournalGauges, Meter, ReplicaGauges, TenantGauges
+from commonpool.observe.metrics import (
+    Gauges,
+    JournalGauges,
+    Meter,
+    ModelGauges,
+    PoolGauges,
+    ReplicaGauges,
+    TenantGauges,
+)
 from tests.store.records import loan, refused, usage_record
 
 IDLE = Gauges(tenants=(), replicas=(), journal=JournalGauges(backlog_bytes=0, healthy=True, writer_alarm=False))
@@ -81,9 +89,11 @@ def test_loans_as_each_party_sees_them() -> None:
 def test_gauges_are_read_at_the_scrape() -> None:
     reads: list[Gauges] = []
     now = Gauges(
-        tenants=(TenantGauges("a", guaranteed=2000, in_use=2250, lent=0, borrowed=250, waiting=7),),
+        tenants=(TenantGauges("a", 2000, 2250, 0, 250, waiting=7, waiting_jobs=2, by_jobs=1500, releasable=300),),
         replicas=(ReplicaGauges("m-0", "m", ready=True, running=3, slots=4),),
         journal=JournalGauges(backlog_bytes=120, healthy=False, writer_alarm=True),
+        pools=(PoolGauges("main", capacity=8000, free=1500, split=500),),
+        models=(ModelGauges("m", wanted=3, ready=1, starting=2, failures=4),),
     )
 
     def read() -> Gauges:
@@ -99,6 +109,16 @@ def test_gauges_are_read_at_the_scrape() -> None:
     assert found["commonpool_tenant_lent_gpus{tenant=a}"] == 0
     assert found["commonpool_tenant_borrowed_gpus{tenant=a}"] == 0.25
     assert found["commonpool_tenant_waiting_requests{tenant=a}"] == 7
+    assert found["commonpool_tenant_waiting_jobs{tenant=a}"] == 2
+    assert found["commonpool_tenant_job_gpus{tenant=a}"] == 1.5
+    assert found["commonpool_tenant_underused_gpus{tenant=a}"] == 0.3
+    assert found["commonpool_pool_capacity_gpus{pool=main}"] == 8
+    assert found["commonpool_pool_free_gpus{pool=main}"] == 1.5
+    assert found["commonpool_pool_split_gpus{pool=main}"] == 0.5
+    assert found["commonpool_model_wanted_replicas{model=m}"] == 3
+    assert found["commonpool_model_ready_replicas{model=m}"] == 1
+    assert found["commonpool_model_starting_replicas{model=m}"] == 2
+    assert found["commonpool_model_failed_starts{model=m}"] == 4
     assert found["commonpool_replica_ready{model=m,replica=m-0}"] == 1
     assert found["commonpool_replica_running_requests{model=m,replica=m-0}"] == 3
     assert found["commonpool_replica_slots{model=m,replica=m-0}"] == 4

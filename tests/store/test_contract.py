@@ -241,6 +241,22 @@ def test_sums_pass_64_bits(store: Store) -> None:
     assert total.cost_micro == round_half_up(sum(big * (10**9 + n) for n in range(8)))
 
 
+def test_one_record_passes_64_bits(store: Store) -> None:
+    # given eight GPUs held for thirty days, and the most that a store of before could keep
+    month = usage_record("r1", milli_gpu=8000, run_ns=30 * DAY, milli_gpu_ns=8000 * 30 * DAY, micro_per_gpu_hour=7)
+    less = usage_record("r2", milli_gpu_ns=10**18 - 1, micro_per_gpu_hour=7)
+    assert month.milli_gpu_ns > 2**64
+    # when they are kept, then they come back, and are billed, to the nanosecond
+    store.add_usage([month, less])
+    assert store.record("r1") + store.record("r2") == (month, less)
+    total = store.usage([], T0, END).total
+    assert total.milli_gpu_ns == month.milli_gpu_ns + less.milli_gpu_ns
+    assert store.usage([], T0, END, {"tier": ("interactive",)}).total.cost_micro == round_half_up(
+        7 * (month.milli_gpu_ns + less.milli_gpu_ns)
+    )
+    assert store.usage(["day"], T0, END).rows[0].milli_gpu_ns == total.milli_gpu_ns
+
+
 def test_loans_pass_64_bits(store: Store) -> None:
     ten_days = 10 * DAY + 999_999_999
     store.add_usage([usage_record(f"r{n}", loans=(loan("b", milli_gpu=64_007, length_ns=ten_days),)) for n in range(3)])
@@ -361,7 +377,7 @@ def records(draw: st.DrawFn) -> UsageRecord:
         replica="m-0" if dispatched else "",
         arrived_ns=T0 + draw(small) * 13 * NS_PER_HOUR,
         wait_ns=draw(st.integers(0, 9)),
-        milli_gpu_ns=draw(st.integers(0, 2**62)),
+        milli_gpu_ns=draw(st.integers(0, 2**70)),
         micro_per_gpu_hour=draw(st.integers(0, 10**7)),
         loans=tuple(
             Loan(

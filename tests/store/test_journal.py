@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from commonpool.store.frames import frames
-from commonpool.store.journal import Journal, JournalError, RecordError
-from tests.store.records import usage_record
+from commonpool.store.journal import Journal, JournalError, RecordError, decoder
+from tests.store.records import loan, usage_record
 
 
 class Disk:
@@ -137,10 +137,19 @@ def test_what_a_failed_write_left_is_cut_before_the_next(tmp_path: Path) -> None
 
 def test_a_record_at_fault_is_refused_and_the_journal_stays_healthy(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    for change in ({"tokens_in": 2**64}, {"app": "x" * 2_000_000}, {"app": "\ud800"}):
+    for change in ({"app": "x" * 2_000_000}, {"app": "\ud800"}, {"app": "\ud800", "milli_gpu_ns": 2**64}):
         with pytest.raises(RecordError, match="usage record 'r1' cannot be written"):
             journal.append(usage_record("r1", **change))
     assert (journal.healthy, kept(journal)) == (True, 0)
+    journal.close()
+
+
+def test_a_record_over_64_bits_is_kept_as_it_is(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    given = [usage_record("r1"), usage_record("r2", milli_gpu_ns=2**70, loans=(loan("b"),)), usage_record("r3")]
+    for record in given:
+        journal.append(record)
+    assert [decoder()(each.payload) for each in frames(journal.path(1).read_bytes())] == given
     journal.close()
 
 

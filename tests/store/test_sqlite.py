@@ -38,7 +38,8 @@ def test_the_table_has_the_fields_of_a_record_in_order(tmp_path: Path) -> None:
     SqliteStore(tmp_path).close()
     with closing(raw(tmp_path)) as connection:
         columns = [row[1] for row in connection.execute("PRAGMA table_info(usage)")]
-    assert columns == [name for name in UsageRecord.__struct_fields__ if name != "loans"]
+    fields = [name for name in UsageRecord.__struct_fields__ if name != "loans"]
+    assert columns == [*fields, "milli_gpu_ns_high"]  # GPU time is in two columns
 
 
 def test_a_second_opener_is_told_who_uses_the_folder(tmp_path: Path) -> None:
@@ -67,23 +68,29 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     with closing(raw(tmp_path)) as connection:
         connection.execute("INSERT INTO schema_version VALUES (99)")
     for _ in range(2):  # the refusal gives the lock back
-        with pytest.raises(StoreError, match=r"has schema 99 and this version of commonpool knows 2 at most: use the"):
+        with pytest.raises(StoreError, match=r"has schema 99 and this version of commonpool knows 5 at most: use the"):
             SqliteStore(tmp_path)
 
 
-def test_records_from_before_waits_were_kept_have_none(tmp_path: Path) -> None:
+def test_records_of_the_first_schema_are_kept_as_they_are(tmp_path: Path) -> None:
     # given a store of schema 1 with a record in it
     record = usage_record("r1", loans=(loan("b"),))
     with closing(SqliteStore(tmp_path)) as store:
         store.add_usage([record])
     with closing(raw(tmp_path)) as connection:
-        connection.execute("ALTER TABLE usage DROP COLUMN waits")
+        connection.execute("UPDATE usage SET milli_gpu_ns = ?", (2**63 - 1,))
+        for column in ("waits", "milli_gpu_ns_high"):
+            connection.execute(f"ALTER TABLE usage DROP COLUMN {column}")
+        for table in ("jobs", "job_attempts", "releases", "demand"):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("DELETE FROM schema_version WHERE version > 1")
-    # when it is opened, then it has the record, and takes others
-    waited = usage_record("r2", waits=(Wait(Cause.LOAN_DUE, "b", 5),))
+    # when it is opened, then it has the record, without waits, and takes others
+    waited = usage_record("r2", waits=(Wait(Cause.LOAN_DUE, "b", 5),), milli_gpu_ns=2**64)
     with closing(SqliteStore(tmp_path)) as store:
         store.add_usage([waited])
-        assert store.record("r1") + store.record("r2") == (record, waited)
+        kept = usage_record("r1", loans=(loan("b"),), milli_gpu_ns=2**63 - 1)
+        assert store.record("r1") + store.record("r2") == (kept, waited)
+        assert store.usage([], T0, T0 + 1).total.milli_gpu_ns == 2**63 - 1 + 2**64
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:

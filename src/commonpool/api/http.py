@@ -22,6 +22,8 @@ from commonpool.store.contract import KeyNotFoundError, QueryError, StoreError
 
 BODY_BYTES_MAX = 16 * 1024 * 1024  # a configuration of many tenants' files fits; anything larger is a mistake
 
+LOCAL = "local"  # somebody on the same machine, without a key
+
 log = logging.getLogger(__name__)
 
 JSON = "application/json"
@@ -47,7 +49,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     `handler` takes the operations, then the parameters (of path and query, as `params`), then the body if there is
     one. It returns what `answer` says: a struct for JSON, bytes for any other `media`. `public` ones ask for no key.
     One that is `by_tenant` answers a tenant's data key too: its handler takes that tenant, last, and keeps to what is
-    the tenant's own. None is an operator, who may know of all.
+    the tenant's own. None is an operator, who may know of all. The handler of one that is `audited` takes who asks,
+    last: the id of an admin key, or LOCAL.
     """
 
     method: str
@@ -61,6 +64,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     status: int = 200
     public: bool = False
     by_tenant: bool = False
+    audited: bool = False
 
 
 class BadRequestError(OperationError):
@@ -142,6 +146,8 @@ async def _answer(operations: Operations, endpoint: Endpoint, request: Request) 
         given.append(await _body(endpoint.body, request))
     if endpoint.by_tenant:
         given.append(tenant)
+    if endpoint.audited:
+        given.append(operations.caller(headers.get("authorization", "").encode("latin-1")) or LOCAL)
     answer = await endpoint.handler(operations, *given)
     content = answer if endpoint.media != JSON else msgspec.json.encode(answer)
     return Response(content, endpoint.status, SAFE, endpoint.media)

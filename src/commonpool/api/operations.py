@@ -8,10 +8,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from commonpool.api import wire
+from commonpool.backends.joblog import LogPart
 from commonpool.config import Config, Sources
-from commonpool.core.model import UsageRecord
+from commonpool.core.model import Job, UsageRecord, Wait
+from commonpool.core.trial import Trial
+from commonpool.core.underuse import Underuse
+from commonpool.core.views import LoanView
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
+from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, Task
 from commonpool.store.keys import NewKey
+from commonpool.store.releases import Release
 
 
 class OperationError(Exception):
@@ -53,6 +59,31 @@ class UnavailableError(OperationError):
     code = "unavailable"
 
 
+class Jobs(Protocol):
+    """The jobs of the running product. What is refused is a JobError or a BackendError, each with a sentence."""
+
+    async def submit(self, job: Job, task: Task) -> JobRecord:
+        """Take a job, which is given its id here."""
+
+    async def list(self, tenant: str | None, *, every: bool, after: JobPlace | None, limit: int) -> Sequence[JobRecord]:
+        """Jobs of a tenant (None: of all), open ones or `every` one, the newest first."""
+
+    async def show(self, job_id: str) -> tuple[JobRecord, tuple[JobAttempt, ...]]:
+        """A job and its latest attempts, in order. Raises JobNotFoundError."""
+
+    def waits(self, job_id: str) -> tuple[Wait, ...] | None:
+        """What a job that waits has waited for so far; None where it does not wait."""
+
+    def loans(self, job_id: str) -> Sequence[LoanView]:
+        """What a job that runs borrows."""
+
+    async def logs(self, job_id: str, after: str) -> LogPart:
+        """What it printed behind a place, "" for the beginning. ValueError where there is no such place."""
+
+    async def cancel(self, job_id: str) -> JobRecord:
+        """End a job, and return when it has ended. Raises JobNotFoundError."""
+
+
 class Operations(Protocol):
     """The running product, as its operators see it."""
 
@@ -64,6 +95,9 @@ class Operations(Protocol):
 
     def tenant(self, authorization: bytes) -> str | None:
         """The tenant whose live key of scope `data` this value of an `Authorization` header is."""
+
+    def caller(self, authorization: bytes) -> str:
+        """The id of the live key of scope `admin` that this value of an `Authorization` header is; "" for none."""
 
     def status(self) -> wire.Status:
         """Pools, tenants, replicas and open loans at this moment; `wire` and `views` help to make it."""
@@ -96,6 +130,27 @@ class Operations(Protocol):
         A grant is not kept: it ends with the process.
         """
 
+    def nodes(self) -> wire.Nodes:
+        """The nodes and their devices at this moment; `views.nodes` makes it."""
+
+    def place(self, question: wire.PlaceQuestion) -> Trial:
+        """What would become of it; its tenant or model is one of the configuration. `views.place` makes it."""
+
+    def underuse(self) -> Sequence[Underuse]:
+        """The guarantees that are under-used; `core.underuse.underuse`."""
+
+    def releasable(self, tenant: str) -> int:
+        """How many milli_gpu of its guarantee a tenant of the configuration can release; `core.underuse.releasable`."""
+
+    async def release(self, release: Release) -> Release:
+        """Keep a release of a tenant of the configuration, have it hold from now on, and return it with its number."""
+
+    async def undo_releases(self, tenant: str, by: str) -> Sequence[Release]:
+        """End the releases of a tenant that hold: its whole guarantee holds again. Returns them."""
+
+    async def releases(self) -> Sequence[Release]:
+        """The newest releases, undone ones too, the newest first."""
+
     async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
         """As the store's, and complete: what ended before the call is in it."""
 
@@ -110,6 +165,9 @@ class Operations(Protocol):
 
     def live(self, request_id: str) -> wire.LiveRequest | None:
         """A request that waits or runs now; `views.live` makes it."""
+
+    def jobs(self) -> Jobs:
+        """The jobs."""
 
     async def keys(self) -> Sequence[Key]:
         """All keys, the oldest first."""

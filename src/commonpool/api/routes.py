@@ -6,17 +6,37 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from commonpool import __version__
-from commonpool.api import config, grants, health, http, keys, metrics, openapi, replicas, requests, status, usage
+from commonpool.api import (
+    config,
+    grants,
+    health,
+    http,
+    jobs,
+    keys,
+    metrics,
+    nodes,
+    openapi,
+    placement,
+    releases,
+    replicas,
+    requests,
+    status,
+    usage,
+)
 from commonpool.api.operations import Operations
 
 ENDPOINTS: tuple[http.Endpoint, ...] = (
     *health.ENDPOINTS,
     *status.ENDPOINTS,
     *replicas.ENDPOINTS,
+    *nodes.ENDPOINTS,
+    *placement.ENDPOINTS,
     *usage.ENDPOINTS,
     *requests.ENDPOINTS,
     *keys.ENDPOINTS,
     *grants.ENDPOINTS,
+    *releases.ENDPOINTS,
+    *jobs.ENDPOINTS,
     *config.ENDPOINTS,
     *metrics.ENDPOINTS,
 )

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from commonpool.api import wire
-from commonpool.core import explain
-from commonpool.core.model import Outcome, Pool, Request, UsageRecord, Wait
-from commonpool.core.views import LoanView, PoolView, TenantView
+from commonpool.core import cluster, explain, trial
+from commonpool.core.model import Hardware, Outcome, Pool, Request, UsageRecord, Wait
+from commonpool.core.state import State
+from commonpool.core.views import LoanView, ModelView, PoolView, TenantView
 
 Waits = Callable[[str], tuple[int | None, int | None]]
 
@@ -44,6 +45,27 @@ def tenants(views: Iterable[TenantView], waits: Waits) -> tuple[wire.TenantStatu
     return tuple(found)
 
 
+def models(views: Iterable[ModelView]) -> tuple[wire.ModelStatus, ...]:
+    return tuple(
+        wire.ModelStatus(
+            name=view.model,
+            pool=view.pool,
+            residency=view.residency,
+            wanted=view.wanted,
+            why=view.why,
+            ready=view.ready,
+            starting=view.starting,
+            draining=view.draining,
+            waiting=view.waiting,
+            bottleneck=view.bottleneck,
+            broken=view.broken,
+            error=view.error,
+            unplaced=view.unplaced,
+        )
+        for view in views
+    )
+
+
 def loans(views: Iterable[LoanView]) -> tuple[wire.LoanStatus, ...]:
     """One line for each lender and borrower, however many requests there are; by lender, then borrower."""
     pairs: dict[tuple[str, str], list[LoanView]] = {}
@@ -60,6 +82,18 @@ def loans(views: Iterable[LoanView]) -> tuple[wire.LoanStatus, ...]:
         )
         for (lender, borrower), pair in sorted(pairs.items())
     )
+
+
+def nodes(state: State, now_ns: int) -> wire.Nodes:
+    return wire.Nodes(cluster.devices(state), cluster.nodes(state, now_ns))
+
+
+def place(state: State, question: wire.PlaceQuestion, now_ns: int) -> trial.Trial:
+    """What would become of a replica of its model, else of a job of its tenant."""
+    if question.model:
+        return trial.replica(state, question.model, now_ns)
+    hardware = question.hardware or Hardware(milli_gpu=1000)
+    return trial.job(state, question.tenant, hardware, {}, question.expected_ns, now_ns)
 
 
 def live(request: Request, waits: tuple[Wait, ...] | None) -> wire.LiveRequest:

@@ -11,8 +11,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from commonpool.config import Change, Problem, Sources
+from commonpool.core.cluster import NodeView, PoolDevices, ResourceUse, TenantJobs
 from commonpool.core.explain import WaitPart
-from commonpool.core.model import UsageRecord
+from commonpool.core.model import Hardware, ReclaimPolicy, UsageRecord
+from commonpool.core.underuse import Underuse
+from commonpool.store.releases import Release
 
 Ns = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -94,19 +97,44 @@ class LoanStatus(msgspec.Struct, frozen=True):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """A replica now. `state` is starting, ready, draining, backing_off, unknown or failed."""
+    """A replica now. `state` is starting, ready, unknown, draining or stopping.
+
+    `node` and `devices` are where it runs, where its pool's nodes are known.
+    """
 
     id: str
     model: str
     state: str
     since_ns: int
-    restarts: int
     running: int
     slots: int
     milli_gpu: int
+    node: str = ""
+    devices: tuple[str, ...] = ()
     address: str | None = None
     pid: int | None = None
-    last_error: str | None = None
+
+
+class ModelStatus(msgspec.Struct, frozen=True):
+    """A model now: how many replicas it should have (`wanted`) and `why`, how many there are, what waits and for what.
+
+    `bottleneck` is none, gpu, kv_memory, cpu, memory, network, start_up or quota. `broken`: no replica could be started
+    several times in a row; `error` is why, and `unplaced` why another one finds no place ("" otherwise).
+    """
+
+    name: str
+    pool: str
+    residency: str
+    wanted: int
+    why: str
+    ready: int
+    starting: int
+    draining: int
+    waiting: int
+    bottleneck: str
+    broken: bool
+    error: str
+    unplaced: str
 
 
 class Replicas(msgspec.Struct, frozen=True):
@@ -116,7 +144,10 @@ class Replicas(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The whole product at one moment. `warnings` are sentences for the operator; none is good."""
+    """The whole product at one moment. `warnings` are sentences for the operator; none is good.
+
+    `jobs` and `resources` are of those that have or use some.
+    """
 
     version: str
     revision: int
@@ -126,8 +157,12 @@ class Status(msgspec.Struct, frozen=True):
     pools: tuple[PoolStatus, ...]
     tenants: tuple[TenantStatus, ...]
     replicas: tuple[ReplicaStatus, ...]
+    models: tuple[ModelStatus, ...] = ()
     loans: tuple[LoanStatus, ...] = ()
     warnings: tuple[str, ...] = ()
+    devices: tuple[PoolDevices, ...] = ()
+    jobs: tuple[TenantJobs, ...] = ()
+    resources: tuple[ResourceUse, ...] = ()
 
 
 # -- usage ------------------------------------------------------------------------------------------------------------
@@ -301,6 +336,147 @@ class Grant(msgspec.Struct, frozen=True):
     tenant: str
     elastic_cap_milli_gpu: int
     until_ns: int | None
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+class NewJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job is to run, and what it asks for of the GPUs, as `core.model.Hardware`.
+
+    `cwd` is a folder of the machine that it runs on. `tenant` is whose it is, "" for the one of the key; `app` "" is
+    `default`, `tier` "" is batch where the tenant has it, else the one of its lowest priority. `expected_ns` is how
+    long it will take, where that is known. A failed attempt is followed by another one `retries` times at most.
+    """
+
+    command: tuple[str, ...]
+    cwd: str
+    hardware: Hardware
+    tenant: str = ""
+    app: str = ""
+    tier: str = ""
+    name: str = ""
+    env: dict[str, str] = {}
+    expected_ns: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)] | None = None
+    reclaim: ReclaimPolicy = "borrow_not_preempt"
+    retries: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+
+
+class JobAttempt(msgspec.Struct, frozen=True):
+    """One attempt at a job. `ended_ns` is None while it runs; `exit_status` is negative for a signal.
+
+    `exit_status` is also None where it is not known how it ended.
+    """
+
+    attempt: int
+    node: str
+    devices: tuple[str, ...]
+    started_ns: int
+    ended_ns: int | None
+    exit_status: int | None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job. `wait_ns` is how long it waits or waited for its latest attempt, `run_ns` how long that runs or ran.
+
+    `state` is queued, running, saving, done, failed or cancelled. `waits` say what it waits for, where it does;
+    `explanation` says the same, or why it did not end well, in a sentence ("" where there is nothing to say).
+    """
+
+    id: str
+    name: str
+    tenant: str
+    app: str
+    tier: str
+    pool: str
+    state: str
+    hardware: Hardware | None
+    command: tuple[str, ...]
+    cwd: str
+    reclaim: ReclaimPolicy
+    expected_ns: int | None
+    submitted_ns: int
+    ended_ns: int | None
+    wait_ns: int
+    run_ns: int
+    attempts: int
+    exit_status: int | None
+    waits: tuple[WaitPart, ...]
+    explanation: str
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """Jobs, the newest first. `after` asks for those that follow, None where these are the last."""
+
+    jobs: tuple[Job, ...]
+    after: str | None
+
+
+class JobStory(msgspec.Struct, frozen=True):
+    """A job, its latest attempts in order, what it borrows now, and the records of those that have ended."""
+
+    job: Job
+    attempts: tuple[JobAttempt, ...]
+    loans: tuple[LoanStatus, ...]
+    records: tuple[Attempt, ...]
+
+
+class JobLog(msgspec.Struct, frozen=True):
+    """A piece of what a job printed. `after` asks for the next one; `more` says that there is some already.
+
+    `open` says that the job has not ended, so that more may come.
+    """
+
+    text: str
+    after: str
+    more: bool
+    open: bool
+
+
+# -- the cluster ------------------------------------------------------------------------------------------------------
+
+
+class Nodes(msgspec.Struct, frozen=True):
+    """The nodes that are known and their devices; `pools` has every pool, with or without nodes."""
+
+    pools: tuple[PoolDevices, ...]
+    nodes: tuple[NodeView, ...]
+
+
+class PlaceQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where would it go: a job of `tenant` that asks for `hardware`, or one more replica of `model`.
+
+    `expected_ns` is how long the job will take, where that is known.
+    """
+
+    tenant: str = ""
+    model: str = ""
+    hardware: Hardware | None = None
+    expected_ns: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)] | None = None
+
+
+# -- releases ---------------------------------------------------------------------------------------------------------
+
+
+class Underused(msgspec.Struct, frozen=True):
+    """The guarantees that are under-used, and what of them could be released in all."""
+
+    tenants: tuple[Underuse, ...]
+    offered_milli_gpu: int
+
+
+class NewRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of its guarantee a tenant releases, beside what it has released already; None is what is offered."""
+
+    tenant: str
+    milli_gpu: Annotated[int, msgspec.Meta(ge=1, le=10**9)] | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class Releases(msgspec.Struct, frozen=True):
+    """Releases, with who made and who undid them."""
+
+    releases: tuple[Release, ...]
 
 
 # -- configuration ----------------------------------------------------------------------------------------------------

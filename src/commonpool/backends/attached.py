@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from commonpool.backends.base import BackendError
+from commonpool.backends.base import Adopted, BackendError
 from commonpool.config.structs import AttachedEngine, Model
+from commonpool.core.model import Replica
 from commonpool.engines.base import Target
 from commonpool.engines.registry import ADAPTERS
 
@@ -25,8 +26,11 @@ class AttachedBackend:
         for index in range(len(_engine(model).urls)):
             self._target(model, index, "")
 
-    async def start(self, model: Model, index: int, replica_id: str) -> "AttachedHandle":
-        return AttachedHandle(self._target(model, index, replica_id))
+    async def start(self, model: Model, index: int, replica: Replica) -> "AttachedHandle":
+        return AttachedHandle(self._target(model, index, replica.id))
+
+    async def adopt(self) -> tuple[Adopted, ...]:
+        return ()
 
     def _target(self, model: Model, index: int, replica_id: str) -> Target:
         engine = _engine(model)

@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from commonpool.backends.base import BackendError
+from commonpool.backends.base import Adopted, BackendError
 from commonpool.backends.logfile import BoundedLog
 from commonpool.config.structs import EmbeddedEngine, Model
-from commonpool.core.model import NS_PER_S
+from commonpool.core.model import NS_PER_S, Replica
 from commonpool.engines import embedded, files
 from commonpool.engines.base import Target
 from commonpool.engines.child import Report
@@ -44,21 +44,40 @@ def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def cuda_environment(node: str, devices: Sequence[str]) -> dict[str, str]:
+    """What lets a process see these devices of its node and no others: nothing where the devices are not known."""
+    if not devices:
+        return {}
+    visible = ",".join(device.removeprefix(f"{node}/") for device in devices)
+    # The order of the indexes is the bus's, which CUDA's own default is not.
+    return {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
 class LocalBackend:
-    """Starts `program` for each replica, with its log below `folder`."""
+    """Starts `program` for each replica, listening on `host`, with its log below `folder`."""
 
     def __init__(
-        self, folder: Path, *, program: Sequence[str] = EMBEDDED_PROGRAM, start_timeout_ns: int = START_NS
+        self,
+        folder: Path,
+        *,
+        program: Sequence[str] = EMBEDDED_PROGRAM,
+        start_timeout_ns: int = START_NS,
+        host: str = "127.0.0.1",
     ) -> None:
         self._folder = folder
         self._program = tuple(program)
         self._start_timeout_ns = start_timeout_ns
+        self._host = host
 
     def check(self, model: Model) -> None:
         _file(model)
 
-    async def start(self, model: Model, index: int, replica_id: str) -> "LocalHandle":
+    async def adopt(self) -> tuple[Adopted, ...]:
+        return ()  # a child ends with its parent
+
+    async def start(self, model: Model, index: int, replica: Replica) -> "LocalHandle":
         engine = _engine(model)
+        replica_id = replica.id
         spec = embedded.Spec(
             file=str(_file(model)),
             alias=model.name,
@@ -66,12 +85,13 @@ class LocalBackend:
             context_tokens=model.context_tokens,
             threads=engine.threads,
             api_key=secrets.token_urlsafe(32),
+            host=self._host,
         )
         name = re.sub(r"[^\w.-]", "_", model.name)
         log = BoundedLog(self._folder / f"{name}-{index}.log")
         log.write(f"--- {replica_id}\n".encode())
         try:
-            child = await self._spawn(log, replica_id)
+            child = await self._spawn(log, replica)
         except BaseException:
             log.close()
             raise
@@ -90,25 +110,26 @@ class LocalBackend:
         )
         return child
 
-    async def _spawn(self, log: BoundedLog, replica_id: str) -> "LocalHandle":
+    async def _spawn(self, log: BoundedLog, replica: Replica) -> "LocalHandle":
+        environment = child_environment(os.environ) | cuda_environment(replica.node, replica.devices)
         spawning = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
                 *self._program,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env=child_environment(os.environ),
+                env=environment,
                 start_new_session=True,  # Ctrl-C is for the parent, which drains first
             )
         )
         try:
-            return LocalHandle(await asyncio.shield(spawning), log, replica_id)
+            return LocalHandle(await asyncio.shield(spawning), log, replica.id)
         except asyncio.CancelledError:  # half a child cannot be ended, a whole one can
-            await LocalHandle(await spawning, log, replica_id).stop(0)
+            await LocalHandle(await spawning, log, replica.id).stop(0)
             raise
         except OSError as error:
             reason = error.strerror or error
-            raise BackendError(f"The engine of replica {replica_id} cannot be started: {reason}.") from error
+            raise BackendError(f"The engine of replica {replica.id} cannot be started: {reason}.") from error
 
 
 class LocalHandle:

@@ -12,7 +12,21 @@ from collections.abc import Sequence
 
 import typer
 
-from commonpool.cli import config, explain, grants, keys, simulate, status, up, usage, version
+from commonpool.cli import (
+    config,
+    explain,
+    grants,
+    job,
+    keys,
+    nodes,
+    place,
+    release,
+    simulate,
+    status,
+    up,
+    usage,
+    version,
+)
 from commonpool.cli.exits import EPILOG, CommandError, ExitCode
 
 commands = typer.Typer(
@@ -29,7 +43,10 @@ for command in (
     config.diff,
     config.apply,
     status.status,
+    nodes.nodes,
+    place.place,
     grants.grant,
+    release.release,
     usage.usage,
     explain.explain,
     simulate.simulate,
@@ -38,6 +55,7 @@ for command in (
 ):
     commands.command(epilog=EPILOG)(command)
 commands.add_typer(keys.keys, epilog=EPILOG)
+commands.add_typer(job.job, epilog=EPILOG)
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from rich.text import Text
 from commonpool.cli import show
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.config import ConfigError, read_sources
-from commonpool.core.model import Job, Policy
+from commonpool.core.model import Job, Policy, Scaling
 from commonpool.simulator import report as reports
 from commonpool.simulator.contract import Progress, SimulationError
 from commonpool.simulator.demand import WINDOW_NS
@@ -46,6 +46,7 @@ class Choices(msgspec.Struct, frozen=True):
     limit: int | None
     seed: int
     out: Path | None
+    replicas: tuple[int, int] | None = None  # None: as many as the pool holds
 
 
 def compare(choices: Choices) -> None:
@@ -63,6 +64,7 @@ def compare(choices: Choices) -> None:
                 model=choices.model,
                 p60=choices.guarantees == P60,
                 window_ns=max(1, round(WINDOW_NS / choices.speed)),
+                scaling=Scaling(*choices.replicas) if choices.replicas else None,
             )
         with _bars() as bar:
             outcomes = [
@@ -108,6 +110,7 @@ def _report(shared: Scenario, outcomes: Sequence[Outcomes], choices: Choices) ->
         "speed": str(choices.speed),
         "seed": str(choices.seed),
         **({"limit": str(choices.limit)} if choices.limit else {}),
+        **({"replicas": "{}-{}".format(*choices.replicas)} if choices.replicas else {}),
     }
     return reports.Report(
         workload=shared.workload.name,
@@ -130,10 +133,15 @@ def picture(out: Console, report: reports.Report) -> RenderableType:
     lines += [f"left out: {count:,}, {why}" for why, count in report.dropped.items()]
     columns = ["in use", "violations within", "beyond", "wait mean within", "p99 within", "mean all", "p99 all"]
     columns += ["refused", "killed", "lost gpu h", "loans"]
+    follows = any(outcomes.starts for outcomes in report.policies)
+    columns += ["held gpu h", "starts"] if follows else []
     per_policy = show.table(
         out,
         [show.Column("policy", right=False), *map(show.Column, columns)],
-        [_policy_row(outcomes) for outcomes in report.policies],
+        [
+            _policy_row(outcomes) + ((reports.gpu_hours(outcomes.held_milli_gpu_ns), f"{outcomes.starts:,}") * follows)
+            for outcomes in report.policies
+        ],
     )
     columns = ["guaranteed", "arrivals", "within", "violations within", "beyond", "refused"]
     columns += ["wait p50", "p90", "p99", "max", "borrowed gpu h", "lent"]

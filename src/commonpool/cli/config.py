@@ -34,7 +34,7 @@ DEFAULT_FILE = Path("commonpool.yaml")
 
 POLL_S = 0.5
 SETTLE_S = 900.0  # replicas of the largest models start within minutes; a drain has its own deadline
-UNSETTLED = frozenset({"starting", "draining", "backing_off"})
+UNSETTLED = frozenset({"starting", "draining", "stopping"})
 
 
 class PoolSummary(msgspec.Struct, frozen=True):
@@ -42,6 +42,7 @@ class PoolSummary(msgspec.Struct, frozen=True):
 
     name: str
     rule: str
+    nodes: int
     capacity_milli_gpu: int
     guaranteed_milli_gpu: int
     replicas_milli_gpu: int
@@ -97,6 +98,7 @@ def _pools(config: Config) -> tuple[PoolSummary, ...]:
             PoolSummary(
                 name=pool.name,
                 rule=pool.rule,
+                nodes=sum(node.pool == pool.name for node in config.nodes.values()),
                 capacity_milli_gpu=pool.milli_gpu,
                 guaranteed_milli_gpu=promised(config.policy, pool.name),
                 replicas_milli_gpu=sum(model.milli_gpu * model.replicas for model in models),
@@ -115,12 +117,13 @@ def _show_checked(result: Checked) -> None:
         out.print(f"{result.file} is valid: tenant {result.tenants[0]}")
         return
     out.print(f"{result.file} is valid: {len(result.tenants)} tenant(s), {len(result.models)} model(s)")
-    titles = ("capacity", "guaranteed", "held by replicas", "replicas", "tenants")
+    titles = ("nodes", "capacity", "guaranteed", "held by replicas", "replicas", "tenants")
     columns = [show.Column("pool", right=False), show.Column("rule", right=False), *map(show.Column, titles)]
     rows = [
         (
             pool.name,
             pool.rule,
+            f"{pool.nodes:,}",
             text.gpus(pool.capacity_milli_gpu),
             text.gpus(pool.guaranteed_milli_gpu),
             text.gpus(pool.replicas_milli_gpu),
@@ -209,24 +212,28 @@ def changes_picture(out: "Console", changes: wire.Changes) -> "RenderableType":
 
 
 def _settle(client: Client) -> None:
-    """Wait until no replica starts or drains, twice in a row: one may be between two states."""
+    """Wait until every model has the replicas that it should have, twice in a row: one may be between two states."""
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
     deadline = time.monotonic() + SETTLE_S
     settled = 0
     with show.progress("waiting for replicas that start or drain"):
         while True:
-            replicas = client.get("/admin/v1/replicas", wire.Replicas).replicas
-            moving = [replica for replica in replicas if replica.state in UNSETTLED]
+            now = client.get("/admin/v1/status", wire.Status)
+            moving = [f"{replica.id} ({replica.state})" for replica in now.replicas if replica.state in UNSETTLED]
+            moving += [
+                f"{model.name} ({model.ready} of {model.wanted})"
+                for model in now.models
+                if model.ready != model.wanted and not (model.broken or model.unplaced)
+            ]
             settled = 0 if moving else settled + 1
             if settled > 1:
                 break
             if time.monotonic() > deadline:
-                names = ", ".join(f"{replica.id} ({replica.state})" for replica in moving)
+                names = ", ".join(moving)
                 raise CommandError(f"the change is in force, but after {SETTLE_S:.0f} s it still waits for {names}")
             time.sleep(POLL_S)
-    ill = [
-        f"{replica.id} is {replica.state}: {replica.last_error}" for replica in replicas if replica.state == "failed"
-    ]
+    ill = [f"model {model.name} cannot be started: {model.error}" for model in now.models if model.broken]
+    ill += [f"model {model.name} finds no place: {model.unplaced}" for model in now.models if model.unplaced]
     if ill:
         raise CommandError("the change is in force, but " + "; ".join(ill))

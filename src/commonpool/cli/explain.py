@@ -45,26 +45,32 @@ def lines(story: wire.RequestStory) -> Iterator[str]:
             f"attempt {attempt.attempt} of {_what(attempt)}, arrived {text.moment(attempt.arrived_ns)}:"
             f" {attempt.explanation}"
         )
-        yield from _parts(attempt.waits)
+        yield from parts(attempt.waits)
         if attempt.advice:
             yield f"  {attempt.advice}"
         if attempt.replica:
             yield f"  ran {duration(attempt.run_ns)} on {attempt.replica}, the whole took {duration(attempt.total_ns)}"
-        for loan in attempt.loans:
-            yield (
-                f"  on a loan of {text.gpus(loan.milli_gpu)} gpu from {loan.lender or 'the unowned part'} for"
-                f" {duration(loan.end_ns - loan.start_ns)}, ended: {loan.reason.value}"
-            )
+        yield from loans(attempt)
     if story.live is not None:
         yield f"now, {_what(story.live)}: {story.live.explanation}"
-        yield from _parts(story.live.waits)
+        yield from parts(story.live.waits)
 
 
 def _what(of: wire.Attempt | wire.LiveRequest) -> str:
     return f"{of.model} for {of.tenant} (app {of.app}, tier {of.tier})"
 
 
-def _parts(waits: tuple[WaitPart, ...]) -> Iterator[str]:
+def loans(attempt: wire.Attempt) -> Iterator[str]:
+    """What an ended attempt ran on that was borrowed."""
+    for loan in attempt.loans:
+        yield (
+            f"  on a loan of {text.gpus(loan.milli_gpu)} gpu from {loan.lender or 'the unowned part'} for"
+            f" {duration(loan.end_ns - loan.start_ns)}, ended: {loan.reason.value}"
+        )
+
+
+def parts(waits: tuple[WaitPart, ...]) -> Iterator[str]:
+    """A wait by cause, each with its advice."""
     for part in waits:
         yield f"  {duration(part.ns):>9}  {part.text} ({part.cause.value})"
         yield f"             {part.advice}"

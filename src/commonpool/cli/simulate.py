@@ -60,6 +60,15 @@ def simulate(
         str,
         typer.Option("--preset", metavar="NAME", help=f"What its replicas are like: {', '.join(PRESETS)}."),
     ] = PRESETS[0],
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            "--replicas",
+            metavar="MIN-MAX",
+            help="Let its replicas follow demand within these bounds, e.g. 1-8. [default: as many as its pool holds]",
+            show_default=False,
+        ),
+    ] = None,
     speed: Annotated[
         str, typer.Option("--speed", metavar="FACTOR", help="Let the trace arrive so many times as fast.")
     ] = "1",
@@ -90,9 +99,10 @@ def simulate(
     if synthetic is not None and (speed != "1" or limit is not None):
         raise CommandError("--speed and --limit are about a trace; leave them out with --synthetic", ExitCode.USAGE)
     policies, factor, length_ns = chosen(policy or DEFAULT_POLICIES), _factor(speed), _length(synthetic)
+    bounds = _bounds(replicas)
     from commonpool.cli.comparison import Choices, compare  # noqa: PLC0415 - slow to import
 
-    compare(Choices(trace, length_ns, config, policies, guarantees, model, preset, factor, limit, seed, out))
+    compare(Choices(trace, length_ns, config, policies, guarantees, model, preset, factor, limit, seed, out, bounds))
 
 
 def chosen(written: Sequence[str]) -> list[str]:
@@ -113,6 +123,16 @@ def _factor(written: str) -> Fraction:
     if factor <= 0:
         raise CommandError(f"--speed {written!r} is not a factor above zero; write it like 2 or 0.5", ExitCode.USAGE)
     return factor
+
+
+def _bounds(written: str | None) -> tuple[int, int] | None:
+    """The fewest and the most replicas."""
+    if written is None:
+        return None
+    least, _, most = written.partition("-")
+    if not (least.isdecimal() and most.isdecimal() and 0 <= int(least) <= int(most) and int(most) > 0):
+        raise CommandError(f"--replicas {written!r} is not a range; write it like 1-8", ExitCode.USAGE)
+    return int(least), int(most)
 
 
 def _length(written: str | None) -> int:

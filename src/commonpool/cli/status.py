@@ -10,11 +10,25 @@ from commonpool.api import text, wire
 from commonpool.cli.client import Client, connect
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit, emit_line
+from commonpool.config.quantities import format_cores, format_memory
+from commonpool.core.cluster import ResourceUse, TenantJobs
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 WATCH_S = 2.0
+# What a model is short of, as people call it.
+SHORT = {
+    "gpu": "a slot of its replicas",
+    "kv_memory": "KV memory of its replicas",
+    "cpu": "CPU of its nodes",
+    "memory": "memory of its nodes",
+    "network": "network of its nodes",
+    "start_up": "a replica that starts",
+    "quota": "quota of their tenants",
+    "none": "their turn",
+}
+RESOURCES = {"gpu_memory_mib": "GPU memory", "cpu_milli": "CPU", "memory_mib": "memory"}
 
 
 def status(
@@ -85,11 +99,45 @@ def picture(out: "Console", now: wire.Status) -> "RenderableType":
     return Group(show.table(out, columns, rows), Text(), *map(show.clean, lines(now)))
 
 
+def _model(model: wire.ModelStatus) -> list[str]:
+    """What is worth saying of a model: that it grows or shrinks, what its requests wait for, what is wrong with it."""
+    said = []
+    if model.wanted != model.ready + model.starting:
+        said.append(f"model {model.name}: {model.ready} of {model.wanted} replicas ({model.why.replace('_', ' ')})")
+    if model.waiting:
+        said.append(
+            f"model {model.name}: {model.waiting:,} request(s) wait for {SHORT[model.bottleneck]}"
+            f" (bottleneck: {model.bottleneck.replace('_', ' ')})"
+        )
+    if model.broken:
+        said.append(f"model {model.name} cannot be started: {model.error}")
+    elif model.error:
+        said.append(f"model {model.name} lost a replica: {model.error}")
+    if model.unplaced:
+        said.append(f"model {model.name} finds no place for another replica: {model.unplaced}")
+    return said
+
+
+def _jobs(jobs: TenantJobs) -> str:
+    return f"tenant {jobs.tenant}: {jobs.waiting:,} job(s) wait, {text.gpus(jobs.running_milli_gpu)} gpu held by jobs"
+
+
+def _resource(use: ResourceUse) -> str:
+    """The use of another resource, by a pool or by a tenant."""
+    amount = format_cores if use.resource == "cpu_milli" else format_memory
+    said = (
+        f"{amount(use.used)} {RESOURCES[use.resource]} used of {amount(use.most)}, {amount(use.guaranteed)} guaranteed"
+    )
+    return f"tenant {use.tenant}: {said}" if use.tenant else f"pool {use.pool}: {said}"
+
+
 def lines(now: wire.Status) -> list[str]:
     """What stands below the table: pools, replicas, loans, warnings."""
+    free = {each.pool: each.free_milli_gpu for each in now.devices if each.known}
     said = [
         f"pool {pool.name} ({pool.rule}): {text.gpus(pool.capacity_milli_gpu)} gpu,"
         f" {text.gpus(pool.used_milli_gpu)} used, {text.gpus(pool.unowned_milli_gpu)} unowned"
+        f"{f', {text.gpus(max(0, free[pool.name]))} free on its nodes' if pool.name in free else ''}"
         f"{', guarantees exceed the capacity and are scaled' if pool.scaled else ''}"
         for pool in now.pools
     ]
@@ -102,11 +150,8 @@ def lines(now: wire.Status) -> list[str]:
     states = Counter(replica.state for replica in now.replicas)
     others = [f"{count} {state}" for state, count in sorted(states.items()) if state != "ready"]
     said.append(", ".join([f"replicas: {states['ready']} of {len(now.replicas)} ready", *others]))
-    said += [
-        f"replica {replica.id} is {replica.state} for {text.age(replica.since_ns, now.now_ns)}: {replica.last_error}"
-        for replica in now.replicas
-        if replica.last_error and replica.state != "ready"
-    ]
+    said += [line for model in now.models for line in _model(model)]
+    said += [*map(_jobs, now.jobs), *map(_resource, now.resources)]
     said += [
         f"{loan.lender or 'the unowned part'} lends {loan.borrower} {text.gpus(loan.milli_gpu)} gpu for {loan.requests}"
         f" request(s), since {text.age(loan.start_ns_min, now.now_ns)}{', due' if loan.due else ''}"

@@ -1,6 +1,8 @@
-"""`commonpool up`: the product itself, in this process until it is stopped."""
+"""`commonpool up`: the product itself, in this process or on a Ray cluster, until it is stopped."""
 
 import contextlib
+import enum
+import importlib.util
 import json
 import shutil
 import sys
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
     from commonpool.app import Started
 
 DEFAULT_FILE = Path("commonpool.yaml")
+
+
+class Place(enum.StrEnum):
+    """Where the product runs."""
+
+    LOCAL = "local"
+    RAY = "ray"
 
 
 class ShownKey(msgspec.Struct, frozen=True):
@@ -43,12 +52,26 @@ class Ready(msgspec.Struct, frozen=True):
 def up(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The configuration.")] = DEFAULT_FILE,
     *,
+    backend: Annotated[
+        Place, typer.Option(help="Where it runs: in this process, or on the nodes of a Ray cluster.")
+    ] = Place.LOCAL,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The Ray cluster that this machine is a node of; auto finds it. None: one is started here.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Start the product and serve until Ctrl-C.
 
     Ctrl-C lets running requests finish; a second one stops at once.
     """
+    if address is not None and backend is not Place.RAY:
+        raise CommandError("--address is of a Ray cluster, and the product runs in this process; add --backend ray.")
+    if backend is Place.RAY and importlib.util.find_spec("ray") is None:
+        raise CommandError("--backend ray needs Ray, which is not installed; run `pip install 'commonpool[ray]'`.")
     # The servers take half a second to import, which no other command needs.
     from commonpool import app, console  # noqa: PLC0415
     from commonpool.cli import show  # noqa: PLC0415
@@ -66,7 +89,12 @@ def up(
                 typer.echo(welcome(readiness(started)))
 
         try:
-            app.run(file, announce, console.routes())
+            if backend is Place.RAY:
+                from commonpool.cluster import launch  # noqa: PLC0415 - only this needs Ray
+
+                launch.run(file, announce, console.routes, address)
+            else:
+                app.run(file, announce, console.routes())
         except ConfigError as error:
             raise CommandError(str(error), ExitCode.INVALID_CONFIG) from None
         except (app.StartError, StoreError, JournalError) as error:

@@ -1,8 +1,13 @@
 """From checked values to the frozen structs. Nothing can be wrong any more here."""
 
+import hashlib
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from commonpool.config.keys import DEFAULT_APP
+from commonpool.config.machines import node_config
 from commonpool.config.resources import RESOURCES
 from commonpool.config.shape import Values
 from commonpool.config.structs import (
@@ -14,39 +19,43 @@ from commonpool.config.structs import (
     Model,
     Timeouts,
 )
-from commonpool.core.model import Deployment, Group, Limits, Policy, Pool, Price, Share, Tenant, Tier
+from commonpool.core.model import (
+    Attached,
+    Deployment,
+    Group,
+    Hardware,
+    Limits,
+    Policy,
+    Pool,
+    Price,
+    Scaling,
+    Share,
+    Tenant,
+    Tier,
+)
 
 
 def build(values: Values, main: str, folder: Path) -> Config:
     """The configuration. Relative paths in it are below `folder`."""
     models = {name: _model(name, model, folder) for name, model in values["models"].items()}
     tenants = values.get("tenants", {})
+    placed = {node["pool"] for node in values.get("nodes", {}).values()}
     return Config(
         policy=Policy(
-            pools={name: _pool(name, pool) for name, pool in values["pools"].items()},
+            pools={name: _pool(name, pool, placed=name in placed) for name, pool in values["pools"].items()},
             tiers={
                 name: Tier(name, tier.get("queue_target"), tier.get("first_token_target"))
                 for name, tier in values["tiers"].items()
             },
             groups={name: _group(name, group) for name, group in values.get("groups", {}).items()},
             tenants={name: _tenant(name, tenant) for name, tenant in tenants.items()},
-            deployments={
-                name: Deployment(
-                    model=name,
-                    version=model.version,
-                    pool=model.pool,
-                    milli_gpu=model.milli_gpu,
-                    slots=model.slots,
-                    kv_tokens=model.kv_tokens,
-                    context_tokens=model.context_tokens,
-                )
-                for name, model in models.items()
-            },
+            deployments={name: deployment(model) for name, model in models.items()},
             prices={name: Price(name, micro) for name, micro in values["prices"]["gpu_hour"].items()},
         ),
         models=models,
         apps={name: _apps(tenant.get("apps", {})) for name, tenant in tenants.items()},
         currency=values["prices"]["currency"],
+        nodes={name: node_config(name, node) for name, node in values.get("nodes", {}).items()},
         listen=Listen(**values["listen"]),
         timeouts=Timeouts(**{f"{key}_ns": value for key, value in values["timeouts"].items()}),
         body_bytes_max=values["body_max"],
@@ -55,9 +64,9 @@ def build(values: Values, main: str, folder: Path) -> Config:
     )
 
 
-def _pool(name: str, pool: Values) -> Pool:
+def _pool(name: str, pool: Values, *, placed: bool) -> Pool:
     resources = {RESOURCES[key].resource: amount for key, amount in pool["resources"].items()}
-    return Pool(name, pool["gpus"], pool["rule"], resources)
+    return Pool(name, pool["gpus"], pool["rule"], resources, pool["isolation"], placed)
 
 
 def _group(name: str, group: Values) -> Group:
@@ -81,7 +90,59 @@ def _model(name: str, model: Values, folder: Path) -> Model:
         context_tokens=model["context"],
         kv_tokens=model["kv_tokens"],
         engine=_engine(model["engine"], folder),
+        replicas_max=model["replicas_max"],
+        residency=model["residency"],
+        idle_ns=model["idle_after"],
+        start_deadline_ns=model["start_deadline"],
+        hardware=model.get("hardware"),
+        fallback=model.get("fallback"),
     )
+
+
+def deployment(model: Model) -> Deployment:
+    """A model as the core decides about it."""
+    engine = model.engine
+    attached: tuple[Attached, ...] = ()
+    if isinstance(engine, AttachedEngine):
+        devices = engine.devices or ((),) * len(engine.urls)
+        attached = tuple(Attached(url, ids) for url, ids in zip(engine.urls, devices, strict=True))
+    return Deployment(
+        model=model.name,
+        version=model.version,
+        pool=model.pool,
+        milli_gpu=model.milli_gpu,
+        slots=model.slots,
+        kv_tokens=model.kv_tokens,
+        context_tokens=model.context_tokens,
+        hardware=model.hardware,
+        scaling=Scaling(
+            replicas_min=model.replicas,
+            replicas_max=model.replicas_max,
+            residency=model.residency,
+            idle_ns=model.idle_ns,
+            start_deadline_ns=model.start_deadline_ns,
+        ),
+        fallback=model.fallback,
+        engine=fingerprint(model),
+        attached=attached,
+    )
+
+
+def fingerprint(model: Model) -> str:
+    """16 hexadecimal digits that change with whatever is started for a replica, and not with how many there are."""
+    engine = msgspec.to_builtins(model.engine)
+    for each in ("urls", "devices"):
+        engine.pop(each, None)
+    started: list[Any] = [
+        engine,
+        model.version,
+        model.milli_gpu,
+        model.slots,
+        model.context_tokens,
+        model.kv_tokens,
+        model.hardware or Hardware(milli_gpu=model.milli_gpu),  # declaring nodes starts nothing anew
+    ]
+    return hashlib.sha256(msgspec.json.encode(started, order="deterministic")).hexdigest()[:16]
 
 
 def _engine(engine: Values, folder: Path) -> EmbeddedEngine | AttachedEngine:
@@ -91,7 +152,13 @@ def _engine(engine: Values, folder: Path) -> EmbeddedEngine | AttachedEngine:
     credential = engine.get("credential")
     if credential is not None and credential.startswith("file:"):
         credential = f"file:{folder / credential.removeprefix('file:')}"
-    return AttachedEngine(tuple(engine["urls"]), engine["adapter"], credential, engine.get("served_model"))
+    return AttachedEngine(
+        urls=tuple(engine["urls"]),
+        adapter=engine["adapter"],
+        credential=credential,
+        served_model=engine.get("served_model"),
+        devices=tuple(engine.get("devices", ())),
+    )
 
 
 def _tenant(name: str, tenant: Values) -> Tenant:

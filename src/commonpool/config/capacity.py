@@ -2,28 +2,30 @@
 
 from collections import defaultdict
 
-from commonpool.config.defaults import entries
+from commonpool.config.machines import Machines
 from commonpool.config.problems import Report, listed
 from commonpool.config.quantities import format_gpu
 from commonpool.config.quotas import lineage
+from commonpool.config.reader import entries
 from commonpool.config.resources import RESOURCES
 from commonpool.config.shape import Values
 
 
-def check_capacity(values: Values, report: Report) -> None:
+def check_capacity(values: Values, machines: dict[str, Machines], report: Report) -> None:
     """Report what cannot be had of the pools, and groups that belong to none, or to several."""
-    _replicas(values, report)
+    _replicas(values, machines, report)
     _circles(values, report)
     _one_pool(values, report)
     _resources(values, report)
 
 
-def _replicas(values: Values, report: Report) -> None:
+def _replicas(values: Values, machines: dict[str, Machines], report: Report) -> None:
+    """Where the nodes are known, replicas are placed on them instead of counted (`config.hardware`)."""
     held: dict[str, int] = defaultdict(int)
     for _, _, model in entries(values, "models", report):
         held[model.get("pool", "")] += model.get("replicas", 0) * model.get("gpu", 0)
     for path, name, pool in entries(values, "pools", report):
-        if held[name] > pool.get("gpus", held[name]):
+        if not machines.get(name, Machines()).known and held[name] > pool.get("gpus", held[name]):
             shown = format_gpu(pool["gpus"])
             sentence = f"{shown} are fewer than the replicas of its models hold ({format_gpu(held[name])})"
             report.fail((*path, "gpus"), f"{sentence}; lower their replicas or gpu", shown)

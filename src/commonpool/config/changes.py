@@ -6,24 +6,30 @@ from typing import TypeVar
 
 import msgspec
 
+from commonpool.config.instants import format_instant
 from commonpool.config.problems import KeyPath
 from commonpool.config.quantities import (
     format_bandwidth,
+    format_cores,
     format_duration,
     format_gpu,
+    format_memory,
     format_money,
     format_rate,
     format_size,
     format_tokens,
 )
 from commonpool.config.resources import RESOURCES
-from commonpool.config.structs import AttachedEngine, Config, Model
-from commonpool.core.model import Group, Pool, Tenant
+from commonpool.config.structs import AttachedEngine, Config, Model, NodeConfig
+from commonpool.core.model import Group, Hardware, Pool, Tenant
 
 _T = TypeVar("_T")
 
 # Sections of named things.
-_NAMED = frozenset({"pools", "models", "tiers", "groups", "tenants"})
+_NAMED = frozenset({"pools", "nodes", "models", "tiers", "groups", "tenants"})
+
+# What of a model is only about how many replicas there are, or who answers in their place.
+_ABOUT_REPLICAS = frozenset({"replicas_max", "residency", "idle_after", "start_deadline", "fallback"})
 
 
 class Kind(enum.StrEnum):
@@ -75,6 +81,8 @@ def describe(config: Config) -> dict[KeyPath, str]:
         said["timeouts", field.name.removesuffix("_ns")] = format_duration(getattr(config.timeouts, field.name))
     for name, pool in policy.pools.items():
         said |= _below(("pools", name), _pool(pool))
+    for name, node in config.nodes.items():
+        said |= _below(("nodes", name), _node(node))
     for name, model in config.models.items():
         said |= _below(("models", name), _model(model))
     for name, tier in policy.tiers.items():
@@ -100,7 +108,27 @@ def _pool(pool: Pool) -> dict[str, str | None]:
     counted = {
         f"resources.{key}": _maybe(each.shown, pool.resources.get(each.resource)) for key, each in RESOURCES.items()
     }
-    return {"gpus": format_gpu(pool.milli_gpu), "rule": pool.rule, **counted}
+    return {"gpus": format_gpu(pool.milli_gpu), "rule": pool.rule, "isolation": pool.isolation, **counted}
+
+
+def _node(node: NodeConfig) -> dict[str, str | None]:
+    windows = [f"{{from: {format_instant(w.start_ns)}, until: {format_instant(w.end_ns)}}}" for w in node.windows]
+    return {
+        "pool": node.pool,
+        "gpus": _maybe(str, node.gpus),
+        "gpu_model": node.gpu_model,
+        "gpu_memory": _maybe(format_memory, node.gpu_memory_mib),
+        "links": None if node.links is None else _list(_list(map(str, linked)) for linked in node.links),
+        **{f"mig.{index}": _list(profiles) for index, profiles in (node.mig or {}).items()},
+        "cpus": _maybe(format_cores, node.cpu_milli),
+        "memory": _maybe(format_memory, node.memory_mib),
+        "isolation": node.isolation,
+        "runtimes": _maybe(_list, node.runtimes),
+        "driver": node.driver,
+        "maintenance": _list(windows) if windows else None,
+        "unhealthy": _list(map(str, node.unhealthy)) if node.unhealthy else None,
+        "discover": "true" if node.discover else "false",
+    }
 
 
 def _group(group: Group) -> dict[str, str | None]:
@@ -121,18 +149,38 @@ def _model(model: Model) -> dict[str, str | None]:
             "adapter": engine.adapter,
             "credential": engine.credential,
             "served_model": engine.served_model,
+            "devices": _list(map(format_devices, engine.devices)) if engine.devices else None,
         }
     else:
         keys = {"kind": "embedded", "file": engine.file, "threads": str(engine.threads)}
     return {
         "version": model.version,
         "pool": model.pool,
-        "gpu": format_gpu(model.milli_gpu),
+        **_hardware(model.milli_gpu, model.hardware or Hardware(milli_gpu=model.milli_gpu)),
         "replicas": str(model.replicas),
+        "replicas_max": str(model.replicas_max),
+        "residency": model.residency,
+        "idle_after": format_duration(model.idle_ns),
+        "start_deadline": format_duration(model.start_deadline_ns),
+        "fallback": model.fallback,
         "slots": str(model.slots),
         "context": format_tokens(model.context_tokens),
         "kv_tokens": format_tokens(model.kv_tokens),
         **{f"engine.{key}": text for key, text in keys.items()},
+    }
+
+
+def _hardware(milli_gpu: int, hardware: Hardware) -> dict[str, str | None]:
+    """What a replica holds, and what it asks for where that is something else."""
+    asked = hardware.milli_gpu
+    held = format_gpu(milli_gpu)
+    return {
+        "gpu": f"{held} ({format_gpu(asked)} asked for)" if asked not in (0, milli_gpu) else held,
+        "gpu_memory": format_memory(hardware.memory_mib) if hardware.memory_mib else None,
+        "mig": hardware.profile or None,
+        "gpu_models": _list(hardware.models) if hardware.models else None,
+        "together": hardware.together,
+        "runtime": hardware.runtime or None,
     }
 
 
@@ -174,8 +222,11 @@ def _effect(path: KeyPath, old: Config, new: Config) -> tuple[Kind, str]:
     match path:
         case ("listen" | "state", *_):
             return Kind.RESTART, "needs a restart of the product"
-        case ("models", name, *keys):
+        case ("models", name, *keys) if _ABOUT_REPLICAS.isdisjoint(keys):
             return Kind.REPLICAS, _model_effect(name, keys, old.models.get(name), new.models.get(name))
+        case ("nodes", name) if name not in new.nodes or name not in old.nodes:
+            comes = name in new.nodes
+            return Kind.AT_ONCE, f"at once: {'work may be' if comes else 'nothing new is'} placed there"
         case ("tenants", name) if name not in new.policy.tenants:
             return Kind.AT_ONCE, "at once: admits nothing new; what runs goes on"
         case ("prices", *_):
@@ -212,6 +263,11 @@ def _summary(said: dict[KeyPath, str], entity: KeyPath) -> str | None:
 
 def _below(path: KeyPath, keys: dict[str, str | None]) -> dict[KeyPath, str | None]:
     return {(*path, *filter(None, [key])): text for key, text in keys.items()}
+
+
+def format_devices(ids: tuple[str, ...]) -> str:
+    """The devices of one engine, which follow one another: `node-1/0-3`."""
+    return ids[0] if len(ids) == 1 else f"{ids[0]}-{ids[-1].rpartition('/')[2]}"
 
 
 def _list(names: Iterable[str]) -> str:

@@ -7,10 +7,13 @@ from collections import Counter
 from collections.abc import Iterable
 
 from commonpool.config.capacity import check_capacity
-from commonpool.config.defaults import entries
-from commonpool.config.problems import KeyPath, Report, hint, quote
+from commonpool.config.defaults import ASLEEP
+from commonpool.config.hardware import check_hardware
+from commonpool.config.machines import machines_of
+from commonpool.config.problems import KeyPath, Report, hint, listed, quote
 from commonpool.config.quantities import format_gpu
 from commonpool.config.quotas import lineage
+from commonpool.config.reader import entries
 from commonpool.config.shape import Values
 
 _ANY_HOST = ("0.0.0.0", "::")
@@ -22,8 +25,13 @@ def check(values: Values, report: Report) -> None:
     _references(values, report)
     _prices(values, report)
     _models(values, report)
-    check_capacity(values, report)
+    _scaling(values, report)
+    _fallbacks(values, report)
+    machines = machines_of(values, report)
+    check_capacity(values, machines, report)
+    check_hardware(values, machines, report)
     _dedicated(values, report)
+    _apart(values, report)
     _reach(values, report)
     if not values.get("tenants") and not report.is_bad(("tenants",)):
         report.warn((), "there is no tenant, so every request is refused; add one under tenants")
@@ -41,6 +49,8 @@ def _listeners(values: Values, report: Report) -> None:
 
 def _references(values: Values, report: Report) -> None:
     """Every name that is used is defined."""
+    for path, _, node in entries(values, "nodes", report):
+        _exists(node, path, "pool", values.get("pools"), report)
     for path, _, model in entries(values, "models", report):
         _exists(model, path, "pool", values.get("pools"), report)
     for path, name, group in entries(values, "groups", report):
@@ -103,14 +113,76 @@ def _models(values: Values, report: Report) -> None:
             report.fail((*path, "kv_tokens"), f"{sentence}; write at least that", shown)
         engine = model.get("engine", {})
         urls = engine.get("urls", [])
-        if urls and model.get("replicas") not in (None, len(urls)):
-            sentence = f"is {model['replicas']}, but there are {len(urls)} urls, one a replica; leave replicas out"
-            report.fail((*path, "replicas"), sentence, str(model["replicas"]))
+        counts = [key for key in ("replicas", "replicas_max") if urls and model.get(key, len(urls)) != len(urls)]
+        if counts:
+            sentence = f"is {model[counts[0]]}, but there are {len(urls)} urls, one a replica; leave {counts[0]} out"
+            report.fail((*path, counts[0]), sentence, str(model[counts[0]]))
         for number, url in enumerate(urls):
             if url is not None and url in first:
                 at = (*path, "engine", "urls", str(number))
                 report.fail(at, f"{url} is already an engine of model {first[url]}; an engine serves one model", url)
             first[url] = name
+
+
+def _scaling(values: Values, report: Report) -> None:
+    """How many replicas there may be agrees with when they are there."""
+    for path, _, model in entries(values, "models", report):
+        residency, fewest = model.get("residency"), model.get("replicas")
+        attached = "urls" in model.get("engine", {})
+        if attached and residency not in (None, "resident"):
+            sentence = f"is {residency}, and attached engines are always there; leave it out"
+            report.fail((*path, "residency"), sentence, residency)
+        if residency is None or fewest is None or attached:
+            continue
+        if residency in ASLEEP and fewest:
+            sentence = f"is {fewest}, and residency {residency} keeps none while nobody asks; leave it out"
+            report.fail((*path, "replicas"), sentence, str(fewest))
+        elif residency not in ASLEEP and not fewest:
+            sentence = f"is 0, and residency {residency} keeps replicas ready; write 1, or residency: on_demand"
+            report.fail((*path, "replicas"), sentence, "0")
+        elif fewest > model.get("replicas_max", fewest):
+            sentence = f"{fewest} is more than replicas_max ({model['replicas_max']}); raise that or lower this"
+            report.fail((*path, "replicas"), sentence, str(fewest))
+
+
+def _fallbacks(values: Values, report: Report) -> None:
+    """Who answers in a model's place is another model of its pool, and in the end one that has no fallback."""
+    models = values.get("models", {})
+    for path, name, model in entries(values, "models", report):
+        other, at = model.get("fallback"), (*path, "fallback")
+        if other is None:
+            continue
+        _known(other, at, "model", models, report)
+        pool = models.get(other, {}).get("pool")
+        if other == name:
+            report.fail(at, "is the model itself; name another, or leave it out", other)
+        elif pool is not None and pool != model.get("pool", pool):
+            report.fail(at, f"is in pool {pool}, and this model in {model['pool']}; name one of its own pool", other)
+        else:
+            line = [name]
+            while (after := models.get(line[-1], {}).get("fallback")) is not None and after not in line:
+                line.append(after)
+            # Each member of a circle sees all of it; the first by name tells.
+            if after == name and name == min(line):
+                report.fail(at, f"leads back to itself ({' → '.join([*line, name])}); let one of them have none")
+
+
+def _apart(values: Values, report: Report) -> None:
+    """Where a node serves one tenant, so does each model."""
+    tenants = [(name, tenant.get("tenant", {})) for name, tenant in values.get("tenants", {}).items()]
+    for path, pool, content in entries(values, "pools", report):
+        level = content.get("isolation")
+        if level not in ("node", "network") or content.get("rule") == "dedicated":
+            continue
+        its = [(name, quota) for name, quota in tenants if quota.get("pool") == pool]
+        for _, model, served in entries(values, "models", report):
+            if served.get("pool") != pool:
+                continue
+            users = [name for name, quota in its if model in quota.get("models", [model])]
+            if len(users) > 1 and report.is_sound(("tenants",)):
+                sentence = f"is {level}, so a node serves one tenant, and model {model} serves {listed(users)}"
+                report.fail((*path, "isolation"), f"{sentence}; list the models of each under tenant.models", level)
+                break
 
 
 def _dedicated(values: Values, report: Report) -> None:

@@ -1,20 +1,16 @@
 """Defaults that follow from other keys, filled into what was read. What cannot be known stays absent."""
 
-from collections.abc import Iterator
-
+from commonpool.config.hardware import settle_hardware
 from commonpool.config.keys import PRIORITY, TIERS
+from commonpool.config.machines import machines_of, settle_nodes, settle_pools
 from commonpool.config.problems import KeyPath, Report, listed
 from commonpool.config.quantities import parse_duration
 from commonpool.config.quotas import guaranteed_below, lineage, settle_group, settle_tenant
+from commonpool.config.reader import entries
 from commonpool.config.shape import Values
 
-
-def entries(values: Values, section: str, report: Report) -> Iterator[tuple[KeyPath, str, Values]]:
-    """Path, name and content of each thing in a section, those left out that could not be read at all."""
-    for name, value in values.get(section, {}).items():
-        path = (section, name)
-        if not report.is_bad(path):
-            yield path, name, value
+# Classes of residency in which nothing runs while nobody asks.
+ASLEEP = ("on_demand", "async")
 
 
 def fill(values: Values, report: Report) -> None:
@@ -23,9 +19,16 @@ def fill(values: Values, report: Report) -> None:
         values["tiers"] = {
             name: {key: parse_duration(text) for key, text in targets.items()} for name, targets in TIERS.items()
         }
+    for path, _, node in entries(values, "nodes", report):
+        _pool(node, path, values, report)
+    settle_nodes(values, report)
+    settle_pools(values, report)
     for path, _, model in entries(values, "models", report):
         _pool(model, path, values, report)
+    settle_hardware(values, machines_of(values, report), report)
+    for path, _, model in entries(values, "models", report):
         _shape(model, path, report)
+        _replicas(model, path, report)
     for path, _, tenant in entries(values, "tenants", report):
         quota = tenant.get("tenant")
         if quota is not None:
@@ -52,14 +55,20 @@ def _pool(holder: Values, path: KeyPath, values: Values, report: Report) -> None
 
 
 def _shape(model: Values, path: KeyPath, report: Report) -> None:
-    engine = model.get("engine", {})
-    if "replicas" not in model and not report.is_bad((*path, "replicas")):
-        if engine.get("kind") == "embedded":
-            model["replicas"] = 1
-        elif "urls" in engine:
-            model["replicas"] = len(engine["urls"])
     if "kv_tokens" not in model and not report.is_bad((*path, "kv_tokens")) and {"slots", "context"} <= model.keys():
         model["kv_tokens"] = model["slots"] * model["context"]
+
+
+def _replicas(model: Values, path: KeyPath, report: Report) -> None:
+    """How many there are at least and at most: of attached engines just those."""
+    engine = model.get("engine", {})
+    if "replicas" not in model and not report.is_bad((*path, "replicas")):
+        if engine.get("kind") == "embedded" and "residency" in model:
+            model["replicas"] = 0 if model["residency"] in ASLEEP else 1
+        elif "urls" in engine:
+            model["replicas"] = len(engine["urls"])
+    if "replicas_max" not in model and "replicas" in model and not report.is_bad((*path, "replicas_max")):
+        model["replicas_max"] = max(model["replicas"], 1)
 
 
 def _priority(queue: Values, path: KeyPath, tiers: Values | None, report: Report) -> None:

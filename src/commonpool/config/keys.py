@@ -5,17 +5,28 @@ from typing import get_args
 import msgspec
 
 from commonpool.config import kinds
+from commonpool.config.cluster_keys import NODE, NODES_MAX, POOL
 from commonpool.config.kinds import choice, positive, whole
 from commonpool.config.quantities import format_duration, format_size
 from commonpool.config.resources import RESOURCES
 from commonpool.config.shape import Field, Record, Series, Table, Tagged
 from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Listen, Timeouts
-from commonpool.core.model import PRIORITY_MAX, Limits, Pool, PoolRule, ReclaimPolicy, ReturnWhen, Tenant
+from commonpool.core.model import (
+    PRIORITY_MAX,
+    Hardware,
+    Limits,
+    ReclaimPolicy,
+    Residency,
+    ReturnWhen,
+    Scaling,
+    Tenant,
+)
 
 # The structs hold the defaults; here they are only written the way people do.
 _TIMEOUTS = Timeouts()
 _LISTEN = Listen()
 _LIMITS = Limits()
+_SCALING = Scaling()
 _TENANT = Tenant("", "", 0, 0, 0, {}, 0)
 _CONFIG = {field.name: field.default for field in msgspec.structs.fields(Config)}
 
@@ -27,28 +38,8 @@ TIERS = {
 PRIORITY = {"interactive": 9, "batch": 3}
 DEFAULT_APP = "default"
 TENANTS_MAX = 1000
+REPLICAS_MAX = 256
 
-POOL = Record(
-    (
-        Field("gpus", positive(kinds.GPU), "GPUs that the pool has.", required=True),
-        Field(
-            "rule",
-            choice(*get_args(PoolRule)),
-            "elastic lends idle guarantees; guaranteed lends nothing; dedicated belongs to one tenant.",
-            default=Pool("", 0).rule,
-        ),
-        Field(
-            "resources",
-            Record(
-                tuple(
-                    Field(key, positive(each.kind), f"All its {each.what} together.", derived="not counted")
-                    for key, each in RESOURCES.items()
-                )
-            ),
-            "What it has beside GPUs; one that is not named is not counted.",
-        ),
-    )
-)
 EMBEDDED = Record(
     (
         Field("file", kinds.MODEL_FILE, "GGUF file: a path, or package:NAME/FILE of a Python package.", required=True),
@@ -67,6 +58,7 @@ ATTACHED = Record(
             default=AttachedEngine(()).adapter,
         ),
         Field("credential", kinds.CREDENTIAL, "Where the engine's key is: env:NAME or file:PATH, never the key."),
+        Field("devices", Series(kinds.DEVICES, 256, 1, distinct=False), "Devices of each engine, one entry a URL."),
         Field("served_model", kinds.SERVED_MODEL, "The model's name at the engine.", derived="the same name"),
     )
 )
@@ -76,8 +68,48 @@ MODEL = Record(
             "version", kinds.VERSION, "Which build of the model; it is written into every usage record.", required=True
         ),
         Field("pool", kinds.NAME, "Pool whose GPUs its replicas hold.", derived="the only pool"),
-        Field("gpu", positive(kinds.GPU), "GPUs that each replica holds.", required=True),
-        Field("replicas", whole(1, 256), "Engine instances.", derived="1; attached: one a URL"),
+        Field("gpu", positive(kinds.GPU), "GPUs that each replica holds.", derived="by gpu_memory or mig"),
+        Field(
+            "gpu_memory",
+            positive(kinds.MEMORY),
+            "Memory that it needs on each device.",
+            derived="its part of the device",
+        ),
+        Field("mig", kinds.PROFILE, "MIG profile of the slice that each replica has."),
+        Field("gpu_models", Series(kinds.GPU_MODEL, 16, 1), "GPU models that will do.", derived="all"),
+        Field(
+            "together",
+            choice("node", "island"),
+            "Where the devices of a replica are: on one node, or linked with each other.",
+            default=Hardware().together,
+        ),
+        Field("runtime", kinds.NAME, "What must be installed on its node."),
+        Field(
+            "replicas",
+            whole(0, REPLICAS_MAX),
+            "The fewest replicas.",
+            derived="1; residency on_demand or async: 0; attached: one a URL",
+        ),
+        Field("replicas_max", whole(1, REPLICAS_MAX), "The most replicas.", derived="replicas, at least 1"),
+        Field(
+            "residency",
+            choice(*get_args(Residency)),
+            "resident and standby are always there, on_demand while somebody asks, async when a start is worth it.",
+            default=_SCALING.residency,
+        ),
+        Field(
+            "idle_after",
+            positive(kinds.DURATION),
+            "How long nobody has asked when its replicas stop.",
+            default=format_duration(_SCALING.idle_ns),
+        ),
+        Field(
+            "start_deadline",
+            positive(kinds.DURATION),
+            "How long requests wait for its first replica.",
+            default=format_duration(_SCALING.start_deadline_ns),
+        ),
+        Field("fallback", kinds.NAME, "Model of the same pool that answers when this one cannot."),
         Field("slots", whole(1, 4096), "Sequences that a replica runs at once.", required=True),
         Field("context", positive(kinds.TOKENS), "Tokens of one sequence, prompt and output together.", required=True),
         Field(
@@ -302,6 +334,7 @@ ROOT = Record(
             "How long slow or silent parties are waited for.",
         ),
         Field("pools", Table(POOL, 64, 1), "Sets of GPUs, each with one sharing rule.", required=True),
+        Field("nodes", Table(NODE, NODES_MAX), "Machines of the pools; without them a pool only counts its GPUs."),
         Field("models", Table(MODEL, 256, 1), "What is served.", required=True),
         Field(
             "tiers",

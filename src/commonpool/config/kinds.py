@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from commonpool.config import quantities
+from commonpool.config import instants, quantities
 from commonpool.config.problems import SecretError, hint, listed, quote
 from commonpool.config.structs import Address
 
@@ -15,6 +15,7 @@ PORT_MAX = 65535
 URL_CHARS_MAX = 2048
 PATH_CHARS_MAX = 4096
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+DEVICES_PATTERN = r"^([a-z0-9][a-z0-9._-]{0,62})/([0-9]{1,2})(?:-([0-9]{1,2})|\.([0-9]))?$"
 
 _DIGITS = "[0-9]+(?:_[0-9]+)*"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -199,6 +200,19 @@ def _include(text: str) -> str:
     return _path(text)
 
 
+def _devices(text: str) -> tuple[str, ...]:
+    """The ids of the devices of one engine: `n1/0`, `n1/0-3`, or the slice `n1/0.1`."""
+    found = re.fullmatch(DEVICES_PATTERN.strip("^$"), text)
+    if not found:
+        raise ValueError(f"{quote(text)} is not {DEVICES.what}")
+    node, first, last, piece = found.groups()
+    if piece is not None:
+        return (f"{node}/{int(first)}.{int(piece)}",)
+    if int(last or first) < int(first):
+        raise ValueError(f"{quote(text)} ends before it begins; write the smaller index first")
+    return tuple(f"{node}/{index}" for index in range(int(first), int(last or first) + 1))
+
+
 FLAG = Leaf("true or false", _flag, {"type": "boolean"})
 NAME = Leaf("a name", _name, {"type": "string", "pattern": NAME_PATTERN})
 ADDRESS = Leaf("host:port like 127.0.0.1:8080", _address, {"type": "string", "pattern": ":[0-9]{1,5}$"})
@@ -210,4 +224,16 @@ INCLUDE = Leaf("a pattern like tenants/*.yaml", _include, {"type": "string", "mi
 VERSION = matching(r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$", "a version", "135m-instruct-q4_1")
 CURRENCY = matching(r"^[A-Z]{3}$", "a currency code of three letters", "EUR")
 COST_CENTER = matching(r"^[!-~¡-\uffff]([ -~¡-\uffff]{0,62}[!-~¡-\uffff])?$", "a cost centre", "CC-1001")
+GPU_MODEL = matching(r"^[!-~]([ -~]{0,62}[!-~])?$", "a GPU model", "NVIDIA A100-SXM4-80GB")
+PROFILE = matching(r"^[1-9]g\.[0-9]{1,3}gb(\+me)?$", "a MIG profile", "3g.40gb")
+INSTANT = Leaf(
+    f"a time in UTC like {instants.EXAMPLE}",
+    instants.parse_instant,
+    {"type": "string", "pattern": instants.PATTERN},
+)
+DEVICES = Leaf(
+    "the devices of one engine, of one node: node-1/0, node-1/0-3, or of a MIG slice node-1/0.1",
+    _devices,
+    {"type": "string", "pattern": DEVICES_PATTERN},
+)
 SERVED_MODEL = matching(r"^[!-~]{1,256}$", "a model's name at its engine", "meta-llama/Llama-3.1-8B-Instruct")

@@ -96,6 +96,10 @@ class Report:
         """Whether this very key has a problem: its value is unknown, rather than absent."""
         return path in self._bad
 
+    def is_sound(self, path: KeyPath) -> bool:
+        """Whether neither this key nor anything below it has a problem."""
+        return not any(at[: len(path)] == path for at in self._bad)
+
     def forget(self, path: KeyPath) -> None:
         """Drop all that is known of this key and what is below it: another definition replaces it."""
         self._marks = {at: mark for at, mark in self._marks.items() if at[: len(path)] != path}

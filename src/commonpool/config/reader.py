@@ -4,11 +4,12 @@ A value that is wrong or missing is absent from the result; `Report.is_bad` tell
 for one that is wrong, so that the others keep their numbers.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from commonpool.config.kinds import Leaf
 from commonpool.config.problems import KeyPath, Report, SecretError, hint, listed, quote
-from commonpool.config.shape import Field, Record, Series, Shape, Table, Tagged, Values
+from commonpool.config.shape import Either, Field, Record, Series, Shape, Table, Tagged, Values
 from commonpool.config.tree import Mapping, Node, Scalar, Sequence
 
 
@@ -19,6 +20,14 @@ class _Absent:
 ABSENT = _Absent()
 
 
+def entries(values: Values, section: str, report: Report) -> Iterator[tuple[KeyPath, str, Values]]:
+    """Path, name and content of each thing in a section, those left out that could not be read at all."""
+    for name, value in values.get(section, {}).items():
+        path = (section, name)
+        if not report.is_bad(path):
+            yield path, name, value
+
+
 def read(shape: Shape, node: Node, path: KeyPath, report: Report) -> Any:
     """The value of `node`, or ABSENT after reporting why there is none."""
     match shape:
@@ -26,6 +35,8 @@ def read(shape: Shape, node: Node, path: KeyPath, report: Report) -> Any:
             return _leaf(shape, node, path, report)
         case Series():
             return _series(shape, node, path, report)
+        case Either():
+            return _either(shape, node, path, report)
         case Record():
             items = _items(node, f"a mapping with the keys {listed(shape.by_key)}", path, report)
             return ABSENT if items is None else _record(shape, items, path, report)
@@ -56,7 +67,7 @@ def _leaf(kind: Leaf, node: Node, path: KeyPath, report: Report) -> Any:
 
 def _series(shape: Series, node: Node, path: KeyPath, report: Report) -> Any:
     if not isinstance(node, Sequence):
-        report.fail(path, f"must be a list, each item {shape.item.what}; write it like [first, second]")
+        report.fail(path, f"must be a list, each item {_wanted(shape.item)}; write it like [first, second]")
         return ABSENT
     if not shape.limit_low <= len(node.items) <= shape.limit:
         report.fail(path, f"has {len(node.items)} items; allowed are {shape.limit_low} to {shape.limit}")
@@ -65,12 +76,21 @@ def _series(shape: Series, node: Node, path: KeyPath, report: Report) -> Any:
     for number, item in enumerate(node.items):
         at = (*path, str(number))
         report.mark(at, item.mark)
-        value = _leaf(shape.item, item, at, report)
-        if value is not ABSENT and value in values:
+        value = read(shape.item, item, at, report)
+        if shape.distinct and value is not ABSENT and value in values:
             report.fail(at, f"{quote(str(value))} is in the list twice; remove one", str(value))
             value = ABSENT
         values.append(None if value is ABSENT else value)
     return values
+
+
+def _either(shape: Either, node: Node, path: KeyPath, report: Report) -> Any:
+    if not isinstance(node, Scalar):
+        return read(shape.other, node, path, report)
+    if node.text == shape.word:
+        return shape.word
+    report.fail(path, f"{quote(node.text)} is not known here; write {_wanted(shape)}", node.text)
+    return ABSENT
 
 
 def _items(node: Node, wanted: str, path: KeyPath, report: Report) -> list[tuple[Scalar, Node]] | None:
@@ -125,7 +145,9 @@ def _wanted(shape: Shape) -> str:
         case Leaf():
             return shape.what
         case Series():
-            return f"a list, each item {shape.item.what}"
+            return f"a list, each item {_wanted(shape.item)}"
+        case Either():
+            return f"{shape.word}, or {_wanted(shape.other)}"
         case Record():
             return f"a mapping with the keys {listed(shape.by_key)}"
         case Table():

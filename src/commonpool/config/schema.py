@@ -4,7 +4,7 @@ from typing import Any
 
 from commonpool.config.keys import ROOT
 from commonpool.config.kinds import Leaf
-from commonpool.config.shape import Field, Record, Series, Shape, Table, Tagged
+from commonpool.config.shape import Either, Field, Record, Series, Shape, Table, Tagged
 
 
 def render() -> dict[str, Any]:
@@ -19,14 +19,16 @@ def render() -> dict[str, Any]:
     }
 
 
-def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:
+def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:  # noqa: PLR0911 - one for each shape
     match shape:
         case Leaf():
             return dict(shape.schema)
         case Series():
-            items = dict(shape.item.schema)
-            bounds = {"minItems": shape.limit_low, "maxItems": shape.limit, "uniqueItems": True}
+            items = _schema(shape.item, definitions)
+            bounds = {"minItems": shape.limit_low, "maxItems": shape.limit, "uniqueItems": shape.distinct}
             return {"type": "array", "items": items, **bounds}
+        case Either():
+            return {"oneOf": [{"const": shape.word}, _schema(shape.other, definitions)]}
         case Table():
             return {
                 "type": ["object", "null"] if shape.limit_low == 0 else "object",

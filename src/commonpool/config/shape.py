@@ -43,11 +43,19 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Series(msgspec.Struct, frozen=True):
-    """A list of values of one kind, at most `limit`, none of them twice."""
+    """A list of things of one shape, at most `limit`, where `distinct` none of them twice."""
 
-    item: Leaf
+    item: "Shape"
     limit: int
     limit_low: int = 0
+    distinct: bool = True
+
+
+class Either(msgspec.Struct, frozen=True):
+    """One word in place of a list."""
+
+    word: str
+    other: Series
 
 
 class Tagged(msgspec.Struct, frozen=True):
@@ -58,5 +66,5 @@ class Tagged(msgspec.Struct, frozen=True):
     cases: dict[str, Record]
 
 
-Shape = Leaf | Record | Table | Series | Tagged
+Shape = Leaf | Record | Table | Series | Either | Tagged
 Values = dict[str, Any]  # what the reader makes of a record or a table: plain dicts, lists and parsed values

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from commonpool.core.model import Policy
+from commonpool.core.model import Hardware, Isolation, Policy, Residency, Scaling, Window
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -39,19 +39,24 @@ class EmbeddedEngine(msgspec.Struct, frozen=True, tag_field="kind", tag="embedde
 
 
 class AttachedEngine(msgspec.Struct, frozen=True, tag_field="kind", tag="attached"):
-    """Engines that run elsewhere, one replica per URL. `credential` is `env:NAME` or `file:PATH`, never the secret."""
+    """Engines that run elsewhere, one replica per URL. `credential` is `env:NAME` or `file:PATH`, never the secret.
+
+    `devices` are the ids of those that the engine at each URL has; () where the pool's nodes are not known.
+    """
 
     urls: tuple[str, ...]
     adapter: Literal["openai", "vllm", "llamacpp"] = "openai"
     credential: str | None = None
     served_model: str | None = None  # the model's name at the engine; None: the same name
+    devices: tuple[tuple[str, ...], ...] = ()
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A model that is served: its engine and the shape of each replica.
+    """A model that is served: its engine, the shape of each replica, and how many there are.
 
     `milli_gpu` is what each replica holds; `slots` sequences run on it at once, each with `context_tokens`.
-    `kv_tokens` is the replica's whole KV memory in tokens.
+    `kv_tokens` is the replica's whole KV memory in tokens. `hardware` is what a replica asks for, as it is written;
+    None where that is GPUs of a pool without nodes. `replicas` is the fewest there are; the rest is as in `Scaling`.
     """
 
     name: str
@@ -63,6 +68,36 @@ class Model(msgspec.Struct, frozen=True):
     context_tokens: int
     kv_tokens: int
     engine: EmbeddedEngine | AttachedEngine
+    replicas_max: int = 1
+    residency: Residency = "resident"
+    idle_ns: int = Scaling().idle_ns
+    start_deadline_ns: int = Scaling().start_deadline_ns
+    hardware: Hardware | None = None
+    fallback: str | None = None
+
+
+class NodeConfig(msgspec.Struct, frozen=True):
+    """A machine of a pool as it is declared. None is not said: not known, or with `discover` read there.
+
+    Devices are named by their index, from 0. `links` are those that are linked with each other. `mig` are the profiles
+    of those that are cut into slices. `unhealthy` are out of use.
+    """
+
+    name: str
+    pool: str
+    gpus: int | None = None
+    gpu_model: str | None = None
+    gpu_memory_mib: int | None = None
+    links: tuple[tuple[int, ...], ...] | None = None
+    mig: dict[int, tuple[str, ...]] | None = None
+    cpu_milli: int | None = None
+    memory_mib: int | None = None
+    isolation: Isolation = "node"
+    runtimes: tuple[str, ...] | None = None
+    driver: str | None = None
+    windows: tuple[Window, ...] = ()
+    unhealthy: tuple[int, ...] = ()
+    discover: bool = False
 
 
 class App(msgspec.Struct, frozen=True):
@@ -94,6 +129,7 @@ class Config(msgspec.Struct, frozen=True):
     models: dict[str, Model]
     apps: dict[str, dict[str, App]]
     currency: str
+    nodes: dict[str, NodeConfig] = {}
     listen: Listen = Listen()
     timeouts: Timeouts = Timeouts()
     body_bytes_max: int = 32 * 1024 * 1024

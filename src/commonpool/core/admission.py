@@ -9,7 +9,8 @@ from typing import Final, cast
 import msgspec
 
 from commonpool.core import sizing
-from commonpool.core.model import NS_PER_S, Job, Reason, Request, Tenant
+from commonpool.core.footprint import convert
+from commonpool.core.model import NS_PER_S, Hardware, Job, Reason, Request, Tenant
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry, Flow
 from commonpool.core.sites import Serving
 from commonpool.core.sizing import Shape
@@ -29,7 +30,7 @@ class Refusal(msgspec.Struct, frozen=True):
 def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | None:
     """Take a request in, or say why not. `entry` is filled in."""
     name, tier = request.tenant, request.tier
-    flow = _flow(state, name, request, tier)
+    flow = _flow(state, name, request, tier, now)
     if not isinstance(flow, Flow):
         return flow
     site = cast("Serving", flow.room)
@@ -91,6 +92,35 @@ def admit_job(state: State, entry: Entry, job: Job, now: int) -> Refusal | None:
     return None
 
 
+def resume(state: State, entry: Entry) -> Refusal | None:
+    """Fill in the entry of what runs already, without taking any limit for it; or why the policy does not know it."""
+    task = entry.task
+    account = state.accounts.get(task.tenant)
+    if isinstance(task, Job):
+        refusal = known_job(state, task)
+        if refusal is not None or account is None:
+            return refusal
+        entry.flow = flow = state.flow(task.tenant, account, state.devices[task.pool])
+        entry.node = flow.node
+        refusal = size_job(state, entry, task)
+        entry.ask = entry.ask or max(1, task.milli_gpu)
+        entry.work = entry.ask * sizing.job_ns(task, 0)
+    else:
+        refusal = known(state, task)
+        if refusal is not None or account is None:
+            return refusal
+        site = state.sites[task.model]
+        entry.flow = flow = state.flow(task.tenant, account, site)
+        entry.node = flow.node
+        entry.tokens_in, entry.sequences = task.tokens_in, task.sequences
+        entry.kv, entry.ask = sizing.shares(task.tokens_in, task.tokens_out_max, task.sequences, site.shape)
+        expected = task.sequences * sizing.output_tokens(task.tokens_in, task.tokens_out_max, site.shape, 0)
+        entry.work = entry.ask * (INPUT_COST * task.tokens_in + OUTPUT_COST * expected)
+    entry.priority = account.priority.get(task.tier, 0)
+    entry.deadline = entry.arrived + account.max_wait_ns
+    return None
+
+
 def known(state: State, request: Request) -> Refusal | None:
     """Refuse what names something that does not exist (any more)."""
     tenant = state.policy.tenants.get(request.tenant)
@@ -116,12 +146,27 @@ def size_job(state: State, entry: Entry, job: Job) -> Refusal | None:
     """What a job takes of each resource, or why that can never be had."""
     quotas = state.others[job.pool]
     also = []
-    if job.milli_gpu < 1 or min(job.resources.values(), default=0) < 0:
+    devices = state.devices[job.pool]
+    asked = job.milli_gpu
+    if (asked < 1 and job.hardware is None) or min(job.resources.values(), default=0) < 0:
         return Refusal(
             Reason.NEVER_FITS,
-            f"The job asks for {job.milli_gpu} milli_gpu and {dict(job.resources)}. "
+            f"The job asks for {asked} milli_gpu and {dict(job.resources)}. "
             "Ask for at least 1 milli_gpu, and for nothing below 0.",
         )
+    inventory = devices.inventory
+    if job.hardware is not None or inventory is not None:
+        hardware = job.hardware or Hardware(milli_gpu=asked)
+        if inventory is not None:
+            footprint = inventory.footprint(hardware, job.resources)
+        else:
+            footprint = convert(hardware, job.resources, (), job.pool)
+        if isinstance(footprint, str):
+            return Refusal(Reason.NEVER_FITS, footprint)
+        if inventory is not None and job.id not in devices.footprints:
+            inventory.asked(footprint)
+        devices.footprints[job.id] = footprint
+        asked = footprint.total_milli_gpu
     for resource, amount in job.resources.items():
         quota = quotas.get(resource)
         if quota is not None and amount:
@@ -129,9 +174,9 @@ def size_job(state: State, entry: Entry, job: Job) -> Refusal | None:
             if amount > node.most:
                 return _never_fits_job(job, f"{amount} {resource}", node.most)
             also.append((quota, node, amount))
-    if job.milli_gpu > entry.node.most:
-        return _never_fits_job(job, f"{job.milli_gpu} milli_gpu", entry.node.most)
-    entry.ask = job.milli_gpu
+    if asked > entry.node.most:
+        return _never_fits_job(job, f"{asked} milli_gpu", entry.node.most)
+    entry.ask = asked
     entry.also = tuple(also)
     return None
 
@@ -170,15 +215,28 @@ def promise(tenant: str, max_wait_ns: int, wait_ns: int) -> Refusal:
     )
 
 
-def _flow(state: State, tenant: str, request: Request, tier: str) -> Flow | Refusal:
+def _broken(site: Serving, now: int) -> Refusal:
+    """Nobody is kept waiting for a model of which no replica can be started."""
+    return Refusal(
+        Reason.NO_REPLICA,
+        f"No replica of {site.name} could be started; it is tried again from time to time. Try again later, or ask the "
+        "operator.",
+        max(RETRY_AFTER_MIN_NS, site.crew.retry_at - now),
+    )
+
+
+def _flow(state: State, tenant: str, request: Request, tier: str, now: int) -> Flow | Refusal:
     """Where a request waits; a new flow for the first of its tenant and model."""
     site = state.sites.get(request.model)
-    if site is not None:
-        flow = site.line.flows.get(tenant)
-        if flow is not None and flow.open and tier in flow.account.priority:
-            return flow
-    refusal = known(state, request)
-    return state.flow(tenant, state.accounts[tenant], state.sites[request.model]) if refusal is None else refusal
+    flow = site.line.flows.get(tenant) if site is not None else None
+    if flow is None or not flow.open or tier not in flow.account.priority:
+        refusal = known(state, request)
+        if refusal is not None:
+            return refusal
+        flow = state.flow(tenant, state.accounts[tenant], state.sites[request.model])
+    if site is not None and not site.ready and site.crew.broken:
+        return _broken(site, now)
+    return flow
 
 
 def _work_ahead(flow: Flow) -> int:

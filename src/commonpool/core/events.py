@@ -68,9 +68,13 @@ class Cancelled(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class ReplicaReady(msgspec.Struct, frozen=True, tag=True):
-    """A replica takes requests from now on. Ids are not used again while anything runs on them."""
+    """A replica takes requests from now on. Ids are not used again while anything runs on them.
+
+    `engine` is what one was started with that was there before this machine (`Deployment.engine`).
+    """
 
     replica: Replica
+    engine: str | None = None
 
 
 class ReplicaDraining(msgspec.Struct, frozen=True, tag=True):

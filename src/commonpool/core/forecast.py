@@ -7,6 +7,7 @@ No clock here: `now` is nanoseconds since the epoch (UTC), and an hour is `now /
 """
 
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 from commonpool.core.model import NS_PER_HOUR
@@ -57,6 +58,44 @@ class Forecast:
             known = self._known[last] = self._worst(hour, last)
         return known
 
+    def usual(self, now: int, horizon_ns: int) -> int | None:
+        """As `quantile`, from the same hours of the past weeks alone; None when one of them was never seen."""
+        if not self._peaks:
+            return None
+        self._advance(now)
+        hour = now // NS_PER_HOUR
+        last = min((now + max(1, horizon_ns) - 1) // NS_PER_HOUR, hour + HOURS_A_WEEK - 1)
+        levels = [self._levels[each % HOURS_A_WEEK] for each in range(hour, last + 1)]
+        return None if _UNSEEN in levels else max(levels)
+
+    def peaks(self, now: int) -> tuple[int, list[int]]:
+        """The first hour that is known and the peaks from there on, hour by hour; the last is of the running hour.
+
+        No peaks where nothing was ever observed.
+        """
+        if self._peaks:
+            self._advance(now)
+        return self._first, list(self._peaks)
+
+    def restore(self, first_hour: int, peaks: Sequence[int], now: int) -> None:
+        """What was known of complete hours before this forecast was made; only where nothing is observed yet.
+
+        What was wanted in the hours since then is not known: each counts as the largest peak of the day before them.
+        """
+        hour = now // NS_PER_HOUR
+        kept = WEEKS_KEPT * HOURS_A_WEEK
+        if self._peaks or not peaks or first_hour + len(peaks) > hour:
+            return
+        unknown = hour - first_hour - len(peaks)
+        every = [*peaks, *([max(peaks[-HOURS_A_DAY:])] * min(unknown, kept))][-kept:]
+        self._first = hour - len(every)
+        self._peaks = array("q", [*every, 0])
+        self._hour_ends = (hour + 1) * NS_PER_HOUR
+        self._demand = self._peak = 0
+        self._known.clear()
+        for over in range(max(hour - HOURS_A_WEEK, self._first), hour):
+            self._learn(over)
+
     def _worst(self, hour: int, last: int) -> int:
         start, end = hour % HOURS_A_WEEK, hour % HOURS_A_WEEK + last - hour + 1
         levels = self._levels[start:end]
@@ -87,9 +126,13 @@ class Forecast:
         self._peak = self._peaks[-1]
         self._known.clear()
         for over in range(hour - min(passed, HOURS_A_WEEK), hour):
-            seen = self._peaks[over - self._first :: -HOURS_A_WEEK]
-            self._unseen -= self._levels[over % HOURS_A_WEEK] == _UNSEEN
-            self._levels[over % HOURS_A_WEEK] = _quantile(sorted(seen))
+            self._learn(over)
+
+    def _learn(self, hour: int) -> None:
+        """The hour is over: its hour of the week has another quantile."""
+        seen = self._peaks[hour - self._first :: -HOURS_A_WEEK]
+        self._unseen -= self._levels[hour % HOURS_A_WEEK] == _UNSEEN
+        self._levels[hour % HOURS_A_WEEK] = _quantile(sorted(seen))
 
 
 def _quantile(ordered: list[int]) -> int:

@@ -1,10 +1,8 @@
 """The machine: every decision about who runs, in one place. `handle(event, now)` returns effects, in order.
 
 A request takes two calls: `Arrived` (admit, queue, perhaps dispatch) and `Ended` (meter, release, dispatch the next); a
-job likewise, `Submitted` and `JobEnded`. After every event the pool is dispatched until nobody who waits may run: no
-slot stays idle while someone is allowed to use it, except what is kept for a tenant under its guarantee that waits for
-more than is free, and within 20 % of the surplus for what is large or overdue (line, sites). Nothing that runs is ever
-interrupted. What names an id that waits or runs already, or one that does neither, does nothing.
+job likewise, `Submitted` and `JobEnded`. After every event what is free is given out (dispatch). Nothing that runs is
+ever interrupted. What names an id that waits or runs already, or one that does neither, does nothing.
 
 Deterministic: no clock, no randomness, no iteration over sets; the same events give the same effects.
 """
@@ -13,9 +11,10 @@ from typing import Final, cast
 
 import msgspec
 
-from commonpool.core import admission, records
+from commonpool.core import admission, records, replicas, views
 from commonpool.core.admission import Refusal
-from commonpool.core.effects import Effect, Fail, Refuse, Settle
+from commonpool.core.dispatch import Turns
+from commonpool.core.effects import Checkpoint, Effect, Fail, Refuse, Settle
 from commonpool.core.events import (
     Arrived,
     Cancelled,
@@ -24,12 +23,19 @@ from commonpool.core.events import (
     Ended,
     Event,
     Granted,
+    HostLoad,
     JobEnded,
+    JobResumed,
+    NodeLost,
+    NodeSeen,
     Produced,
+    Released,
     ReplicaDraining,
     ReplicaLost,
     ReplicaReady,
+    Resumed,
     Submitted,
+    Ticked,
 )
 from commonpool.core.model import (
     NS_PER_S,
@@ -37,20 +43,21 @@ from commonpool.core.model import (
     Outcome,
     Policy,
     Reason,
-    Replica,
     Request,
     TokenSource,
     Usage,
     UsageRecord,
     Wait,
 )
-from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry, Flow, Spot
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry
 from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_OF, STATUS_OF_END
-from commonpool.core.sites import Devices, Running, Serving, Site
+from commonpool.core.sites import Devices, Serving, Site
 from commonpool.core.sizing import shares
 from commonpool.core.state import State
 
 ATTEMPTS_MAX: Final = 2
+# How long a job may take to save its state when a lender needs back what it borrows.
+CHECKPOINT_NS: Final = 3 * NS_PER_S
 _COMPLETED: Final = Outcome.COMPLETED
 _FAILED: Final = Outcome.FAILED
 _CANCELLED: Final = Outcome.CANCELLED
@@ -63,6 +70,7 @@ class Machine:
         self.state = State()
         self.state.configure(policy, 0)
         self._entries: dict[str, Entry] = {}
+        self._turns = Turns(self.state)
         self._seq = 0
 
     def handle(self, event: Event, now: int) -> list[Effect]:  # noqa: C901, PLR0912 - one branch an event
@@ -82,25 +90,35 @@ class Machine:
         elif isinstance(event, JobEnded):
             self._job_ended(event, now, effects)
         elif isinstance(event, ReplicaReady):
-            self._replica_ready(event.replica, now, effects)
+            self._replica_ready(event, now, effects)
         elif isinstance(event, ReplicaDraining):
             self._replica_draining(event.replica_id)
         elif isinstance(event, ReplicaLost):
-            self._replica_lost(event.replica_id, now, effects)
+            self._replica_lost(event, now, effects)
         elif isinstance(event, Configured):
             self._reconfigured(event.policy, now, effects)
         elif isinstance(event, DevicesChanged):
             self._devices_changed(event, now, effects)
         elif isinstance(event, Granted):
             self._granted(event, now, effects)
-        else:
+        elif isinstance(event, Ticked):
             self._ticked(now, effects)
+        elif isinstance(event, HostLoad):
+            self.state.hosts[event.node] = event
+        elif isinstance(event, NodeSeen | NodeLost):
+            self._nodes_changed(event, now, effects)
+        elif isinstance(event, Released):
+            self._released(event, now, effects)
+        elif isinstance(event, Resumed):
+            self._resumed(event, now)
+        else:
+            self._job_resumed(cast("JobResumed", event), now)
         return effects
 
     def waits_of(self, request_id: str, now: int) -> tuple[Wait, ...] | None:
         """What a request or job that waits has waited for until now, in order; None when nothing of that id waits."""
         entry = self._entries.get(request_id)
-        return entry.flow.waits(entry.arrived, now) if entry is not None and entry.waiting else None
+        return entry.waits + entry.flow.waits(entry.queued, now) if entry is not None and entry.waiting else None
 
     # -- something arrives ---------------------------------------------------------------------------------------------
 
@@ -111,11 +129,17 @@ class Machine:
         entry = Entry(request, self._seq, now)
         refusal = admission.admit(self.state, entry, request, now)
         if refusal is not None:
-            self._refuse(entry, refusal, now, effects)
-            return
+            self._missed(request, refusal)
+            instead = self._instead(entry, request, refusal, now)
+            if instead is None:
+                self._refuse(entry, refusal, now, effects)
+                return
+            entry = instead
         self._entries[request.id] = entry
         flow = entry.flow
         site = cast("Serving", flow.room)
+        if site.scaled:
+            site.crew.arrivals += entry.sequences
         if not site.line.waiting and site.free_slots > 0:
             # Nobody waits: when it fits, the queue would only hand it back.
             surplus = not flow.node.entitled
@@ -124,10 +148,34 @@ class Machine:
                 if spot is not None:
                     if surplus:
                         site.line.straight_through(flow)
-                    self._observe(flow, entry.ask, now)
-                    self._start(site, spot, entry, surplus, now, effects)
+                    self._turns.observe(flow, entry.ask, now)
+                    self._turns.start(site, spot, entry, surplus, now, effects)
                     return
-        self._wait(entry, now, effects)
+        self._turns.wait(entry, now, effects)
+        if site.scaled and not site.ready and not site.crew.starting:
+            replicas.reconcile(self.state, site, now, effects)  # it sleeps: wake it at once
+
+    def _missed(self, request: Request, refusal: Refusal) -> None:
+        """What is refused for want of replicas is asked for all the same."""
+        if refusal.reason is Reason.PROMISE or refusal.reason is Reason.NO_REPLICA:
+            self.state.sites[request.model].crew.arrivals += request.sequences
+
+    def _instead(self, entry: Entry, request: Request, refusal: Refusal, now: int) -> Entry | None:
+        """An entry for the fallback of its model, taken in like any other; None where nothing answers instead."""
+        other = self._fallback(request, refusal)
+        if other is None:
+            return None
+        instead = Entry(other, entry.seq, entry.arrived)
+        return instead if admission.admit(self.state, instead, other, now) is None else None
+
+    def _fallback(self, request: Request, refusal: Refusal) -> Request | None:
+        """The same request for the model that answers instead, where one does."""
+        if refusal.reason is not Reason.PROMISE and refusal.reason is not Reason.NO_REPLICA:
+            return None
+        deployment = self.state.policy.deployments.get(request.model)
+        if deployment is None or deployment.fallback is None:
+            return None
+        return msgspec.structs.replace(request, model=deployment.fallback)
 
     def _submitted(self, job: Job, now: int, effects: list[Effect]) -> None:
         if job.id in self._entries:
@@ -136,117 +184,12 @@ class Machine:
         entry = Entry(job, self._seq, now)
         refusal = admission.admit_job(self.state, entry, job, now)
         if refusal is not None:
+            if job.pool in self.state.devices:
+                self.state.devices[job.pool].forget(job.id)
             self._refuse(entry, refusal, now, effects)
             return
         self._entries[job.id] = entry
-        self._wait(entry, now, effects)
-
-    def _wait(self, entry: Entry, now: int, effects: list[Effect]) -> None:
-        """It waits, perhaps for no time at all."""
-        flow = entry.flow
-        site = cast("Site", flow.room)
-        self._enqueue(entry)
-        self._observe(flow, 0, now)
-        if flow.length == 1:
-            site.explain(flow, now)
-        if site.spare() or site.quota.claimed:
-            self._dispatch(site.quota.pool, now, effects)
-
-    def _observe(self, flow: Flow, more: int, now: int) -> None:
-        """What its tenant wants now: what runs, what waits, and `more`."""
-        flow.account.forecast.observe(flow.node.use + flow.account.asked + more, now)
-
-    def _enqueue(self, entry: Entry) -> None:
-        flow = entry.flow
-        flow.push(entry)
-        flow.parked = False
-        line = cast("Site", flow.room).line
-        line.waiting += 1
-        line.place(flow)
-
-    def _unqueue(self, entry: Entry) -> None:
-        flow = entry.flow
-        flow.remove(entry)
-        cast("Site", flow.room).line.waiting -= 1
-
-    # -- dispatch ------------------------------------------------------------------------------------------------------
-
-    def _dispatch(self, pool: str, now: int, effects: list[Effect]) -> None:
-        """Give out what is free in a pool, until nobody who waits may run.
-
-        1. Tenants under their guarantee, at every site. 2. The surplus, unless one of the first waits for room in the
-        pool: then what frees next is earmarked for it, and nothing more is lent. Requests come before jobs, which are
-        long, except for an overdue job.
-        """
-        quota = self.state.quotas[pool]
-        devices = self.state.devices[pool]
-        sites = self.state.sites_of[pool]
-        quota.claimed = devices.claimed = ""
-        devices.borrowing = False
-        for site in sites:
-            site.held = False
-            if site.line.waiting:
-                self._serve(site, now, effects, surplus=False)
-        devices.borrowing = True
-        if devices.line.waiting and devices.keeps(now):
-            self._serve(devices, now, effects, surplus=True)
-        if devices.line.waiting:  # jobs whose tenant is under its guarantee, and will be above it with them
-            self._serve(devices, now, effects, surplus=False)
-        for site in sites:
-            if site.line.waiting and not quota.claimed:
-                self._serve(site, now, effects, surplus=True)
-
-    def _serve(self, site: Site, now: int, effects: list[Effect], *, surplus: bool) -> None:
-        """Dispatch those whose turn it is at one site, one at a time."""
-        line = site.line
-        while line.waiting and site.spare() and not site.held:
-            found = line.next_beyond(now, site) if surplus else line.next_within(now, site)
-            if found is None:
-                return
-            entry, spot = found
-            self._unqueue(entry)
-            self._start(site, spot, entry, surplus, now, effects)
-
-    def _start(self, site: Site, spot: Spot, entry: Entry, surplus: bool, now: int, effects: list[Effect]) -> None:
-        flow = entry.flow
-        node = flow.node
-        entry.node = node
-        entry.attempt += 1
-        entry.dispatched = now
-        if now > entry.arrived:
-            entry.waits = flow.waits(entry.queued, now)
-        entry.surplus = charged = surplus or (isinstance(site, Devices) and not site.owns(entry))
-        site.occupy(spot, entry)
-        site.quota.take(node, entry.ask)
-        for quota, its, amount in entry.also:
-            quota.take(its, amount)
-        site.loans.took(node, entry, entry.ask, now)
-        if charged:
-            entry.charged = site.service(entry)
-            flow.charge(entry.charged)
-        self._replace(flow)
-        if surplus:
-            site.line.served(flow)
-        site.turns += 1
-        if flow.length and not flow.parked:
-            site.explain(flow, now, fed=True)
-        effects.append(site.begun(entry))
-
-    def _replace(self, changed: Flow) -> None:
-        """A tenant's use changed, and with it the place of each of its flows."""
-        cast("Site", changed.room).line.place(changed)
-        for flow in changed.others:
-            if flow.length:
-                cast("Site", flow.room).line.place(flow)
-
-    def _unpark(self, freed: list[object], now: int) -> None:
-        for flow in freed:
-            if isinstance(flow, Flow):
-                parked, flow.parked = flow.parked, False
-                site = cast("Site", flow.room)
-                site.line.place(flow)
-                if parked and flow.length:
-                    site.explain(flow, now)
+        self._turns.wait(entry, now, effects)
 
     # -- something ends ------------------------------------------------------------------------------------------------
 
@@ -265,14 +208,12 @@ class Machine:
         tokens_in, tokens_out = usage.tokens_in, usage.tokens_out
         service = INPUT_COST * tokens_in + OUTPUT_COST * tokens_out
         if service and outcome is _COMPLETED:
-            # What a request of this app produces, and how long this deployment takes over a token of service.
-            ran_ns = now - entry.dispatched
-            site.pace.learn(ran_ns // service)
-            site.runs.learn(ran_ns)
-            flow.learn(request.app, max(1, tokens_out // entry.sequences))
+            self._learn(site, entry, request, event, service, now)
         if retry and outcome is _FAILED:
             site.doubt(entry.replica_id)
-        freed = self._release(site, entry, service, now)
+        freed = self._turns.release(site, entry, service, now)
+        if site.draining:
+            replicas.stop_drained(site, now, effects)
         if flow.account.bytes is not None:
             flow.account.bytes.take(event.bytes_out, now)
         record = records.of_request(
@@ -295,10 +236,19 @@ class Machine:
             self._settle_tokens(entry, tokens_in + tokens_out, now)
         self._over(entry, record, retry, again, now, effects)
         if freed:
-            self._unpark(freed, now)
-        self._dispatch(pool, now, effects)
+            self._turns.unpark(freed, now)
+        self._turns.dispatch(pool, now, effects)
         if site.quota.pool != pool:  # the model has moved: slots are free in one pool, quota in another
-            self._dispatch(site.quota.pool, now, effects)
+            self._turns.dispatch(site.quota.pool, now, effects)
+
+    def _learn(self, site: Serving, entry: Entry, request: Request, event: Ended, service: int, now: int) -> None:
+        """What a request of this app produces, and how long this deployment takes over a token of service."""
+        ran_ns = now - entry.dispatched
+        site.pace.learn(ran_ns // service)
+        site.runs.learn(ran_ns)
+        entry.flow.learn(request.app, max(1, event.usage.tokens_out // entry.sequences))
+        if site.scaled and event.first_token_at:
+            site.crew.first_token(self.state.policy.tiers.get(request.tier), event.first_token_at - entry.arrived)
 
     def _job_ended(self, event: JobEnded, now: int, effects: list[Effect]) -> None:
         entry = self._entries.get(event.job_id)
@@ -311,34 +261,14 @@ class Machine:
         if event.outcome is _COMPLETED:
             entry.flow.learn(job.app, held_ns)
         site = cast("Site", entry.flow.room)
-        freed = self._release(site, entry, entry.ask * held_ns // NS_PER_S, now)
+        freed = self._turns.release(site, entry, entry.ask * held_ns // NS_PER_S, now)
         status = STATUS_OF_END[event.outcome]
         record = records.of_job(
             entry, job, self.state.policy.prices, now, ran=True, outcome=event.outcome, status=status
         )
         self._over(entry, record, event.retry, event.retry and self._judge(entry) is None, now, effects)
-        self._unpark(freed, now)
-        self._dispatch(entry.node.pool, now, effects)
-
-    def _release(self, site: Site, entry: Entry, service: int, now: int) -> list[object]:
-        """Give back what it held: its place, its quota, its loans; correct what was charged in advance.
-
-        Returns the flows that waited for room on its tenant's path.
-        """
-        flow = entry.flow
-        site.vacate(entry, now)
-        if isinstance(site, Serving) and entry.replica_id not in site.replicas:
-            self.state.count_devices()  # it was lost, and this was the last on it
-        pool = entry.node.pool
-        freed = self.state.quotas[pool].give(entry.node, entry.ask)
-        for quota, its, amount in entry.also:
-            freed += quota.give(its, amount)
-        self.state.loans[pool].gave(entry.node, entry, now)
-        if entry.surplus:
-            flow.charge(service - entry.charged)
-        self._observe(flow, 0, now)
-        self._replace(flow)
-        return freed
+        self._turns.unpark(freed, now)
+        self._turns.dispatch(entry.node.pool, now, effects)
 
     def _over(
         self, entry: Entry, record: UsageRecord, wanted: bool, again: bool, now: int, effects: list[Effect]
@@ -347,11 +277,11 @@ class Machine:
         effects.append(Settle(record))
         if again:
             entry.again(now)
-            self._enqueue(entry)
+            self._turns.enqueue(entry)
             if entry.flow.length == 1:
                 cast("Site", entry.flow.room).explain(entry.flow, now)
             return
-        del self._entries[entry.id]
+        self._forget(entry)
         if wanted:
             effects.append(Fail(entry.id))
 
@@ -364,7 +294,7 @@ class Machine:
         if more > 0:
             entry.charged += more
             entry.flow.charge(more)
-            self._replace(entry.flow)
+            self._turns.replace(entry.flow)
 
     def _settle_tokens(self, entry: Entry, tokens_used: int, now: int) -> None:
         """What was reserved of the tokens a minute becomes what was used."""
@@ -390,10 +320,10 @@ class Machine:
         entry = self._entries.get(request_id)
         if entry is None or not entry.waiting:
             return
-        entry.waits = entry.flow.waits(entry.arrived, now)
+        entry.waits += entry.flow.waits(entry.queued, now)
         self._drop(entry, now)
         effects.append(Settle(self._unserved(entry, Outcome.CANCELLED, STATUS_CLIENT_GONE, "", now)))
-        self._dispatch(cast("Site", entry.flow.room).quota.pool, now, effects)
+        self._turns.dispatch(cast("Site", entry.flow.room).quota.pool, now, effects)
 
     def _refuse(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
         effects.append(Refuse(entry.id, refusal.reason, refusal.message, refusal.retry_after_ns))
@@ -425,16 +355,27 @@ class Machine:
 
     def _drop(self, entry: Entry, now: int) -> None:
         """It waits no more and will not run; who is behind it is looked at anew."""
-        self._unqueue(entry)
+        self._turns.unqueue(entry)
         self._settle_tokens(entry, 0, now)
         entry.flow.parked = False
         cast("Site", entry.flow.room).line.place(entry.flow)
-        self._observe(entry.flow, 0, now)
+        self._turns.observe(entry.flow, 0, now)
+        self._forget(entry)
+
+    def _forget(self, entry: Entry) -> None:
         del self._entries[entry.id]
+        site = entry.flow.room
+        if isinstance(site, Devices):
+            site.forget(entry.id)
 
     def _withdraw(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
         """Refuse what had been taken: like any refused request it has consumed nothing."""
-        entry.waits = entry.flow.waits(entry.arrived, now)
+        self._leave(entry, now)
+        self._refuse(entry, refusal, now, effects)
+
+    def _leave(self, entry: Entry, now: int) -> None:
+        """It waits no more, and nothing of its tenant's limits is used by it."""
+        entry.waits += entry.flow.waits(entry.queued, now)
         self._drop(entry, now)
         account = entry.flow.account
         if isinstance(entry.task, Request):
@@ -442,15 +383,12 @@ class Machine:
                 account.requests.take(-1, now)
             if account.bytes is not None:
                 account.bytes.take(-entry.task.bytes_in, now)
-        self._refuse(entry, refusal, now, effects)
 
     # -- time passes ---------------------------------------------------------------------------------------------------
 
     def _ticked(self, now: int, effects: list[Effect]) -> None:
-        for tenant, (_, until) in list(self.state.grants.items()):
-            if until <= now:
-                self._grant(tenant, 0)
-                del self.state.grants[tenant]
+        self.state.begun = True
+        self._end_grants(now)
         for serving in self.state.sites.values():
             serving.trust()
             self._expire(serving, now, effects)
@@ -466,32 +404,105 @@ class Machine:
                 else:
                     site.explain(flow, now)
         for pool in self.state.quotas:
-            self._dispatch(pool, now, effects)
+            self._turns.dispatch(pool, now, effects)
+        self._scale(now, effects)
+        for devices in self.state.devices.values():
+            if devices.savers:
+                self._call_in(devices, now, effects)
+
+    def _end_grants(self, now: int) -> None:
+        for tenant, (_, until) in list(self.state.grants.items()):
+            if until <= now:
+                self._grant(tenant, 0)
+                del self.state.grants[tenant]
+
+    def _scale(self, now: int, effects: list[Effect]) -> None:
+        """Let the replicas of every deployment follow demand; those whose guarantees are being missed come first."""
+        sites = [site for site in self.state.sites.values() if site.scaled]
+        for missed in (True, False):
+            for site in sites:
+                if (site.crew.within > 0) is missed:
+                    replicas.reconcile(self.state, site, now, effects)
+                    replicas.stop_drained(site, now, effects)
+
+    def _call_in(self, devices: Devices, now: int, effects: list[Effect]) -> None:
+        """Ask jobs that can save their state to end, where a lender needs back what they borrow; the newest first.
+
+        What was asked for a moment ago is on its way. A job that goes on all the same is not asked again.
+        """
+        needed: dict[str, int] = {}
+        for entry in devices.savers.values():
+            if now < devices.saving.get(entry.id, now):
+                self._returns(entry, needed)
+        for entry in reversed(devices.savers.values()):
+            if entry.id not in devices.saving and self._returns(entry, needed):
+                devices.saving[entry.id] = now + CHECKPOINT_NS
+                effects.append(Checkpoint(entry.id, entry.attempt, CHECKPOINT_NS))
+
+    def _returns(self, entry: Entry, needed: dict[str, int]) -> bool:
+        """Count what a job borrows as returned to those who need it; whether any of them does."""
+        wanted = False
+        loan = entry.running
+        while loan is not None:
+            lender = loan.lender
+            if lender not in needed:
+                asked = self.state.accounts[lender].asked if lender in self.state.accounts else 0
+                needed[lender] = min(views.due(self.state, lender), asked)
+            wanted = wanted or needed[lender] > 0
+            loan = loan.following
+        loan = entry.running if wanted else None
+        while loan is not None:
+            needed[loan.lender] -= loan.milli_gpu
+            loan = loan.following
+        return wanted
 
     def _expire(self, site: Serving, now: int, effects: list[Effect]) -> None:
         """Refuse what has waited past all reason: past max_wait without a replica, or twice max_wait with one.
 
-        Jobs are not refused: they wait for as long as it takes.
+        What waits for the first replica of a model waits for its start deadline at most, and not at all while none can
+        be started; a fallback takes it then. Jobs are not refused: they wait for as long as it takes.
         """
         ready = site.ready
+        deployment = self.state.policy.deployments.get(site.name)
+        scaling = deployment.scaling if deployment is not None else None
         for flow in site.line.flows.values():
             while flow.length:
                 entry = flow.earliest()
-                patience = entry.deadline - entry.arrived if ready else 0
-                if entry.deadline + patience > now:
+                until = 2 * entry.deadline - entry.arrived if ready else entry.deadline
+                if scaling is not None and not ready:
+                    starts = 0 if site.crew.broken else scaling.start_deadline_ns
+                    until = min(until, entry.queued + starts)
+                if until > now:
                     break
-                self._withdraw(entry, _expired(entry, site.name, now, ready=ready), now, effects)
+                refusal = _expired(entry, site.name, now, ready=ready)
+                self._give_up(entry, refusal, now, effects)
+
+    def _give_up(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
+        """Its model cannot serve it in time: its fallback takes it, or it is refused."""
+        request = entry.task
+        if not isinstance(request, Request) or entry.attempt:
+            self._withdraw(entry, refusal, now, effects)
+            return
+        self._leave(entry, now)
+        moved = self._instead(entry, request, refusal, now)
+        if moved is None:
+            self._refuse(entry, refusal, now, effects)
+            return
+        moved.queued, moved.waits = now, entry.waits
+        self._entries[moved.id] = moved
+        self._turns.wait(moved, now, effects)
 
     # -- replicas and devices ------------------------------------------------------------------------------------------
 
-    def _replica_ready(self, replica: Replica, now: int, effects: list[Effect]) -> None:
+    def _replica_ready(self, event: ReplicaReady, now: int, effects: list[Effect]) -> None:
+        replica = event.replica
         site = self.state.sites.get(replica.model)
         if site is None or replica.id in site.replicas:
             return
-        site.replicas[replica.id] = Running(replica)
-        site.count_free_slots()
-        self.state.count_devices()
-        self._dispatch(site.quota.pool, now, effects)
+        replicas.ready(self.state, site, replica, event.engine, now)
+        self._turns.dispatch(site.quota.pool, now, effects)
+        if event.engine is None:  # else others of an earlier run, or what runs on them, are perhaps not told yet
+            replicas.reconcile(self.state, site, now, effects)  # those that it replaces may go
 
     def _replica_draining(self, replica_id: str) -> None:
         for site in self.state.sites.values():
@@ -499,14 +510,58 @@ class Machine:
                 running.draining = True
                 site.count_free_slots()
 
-    def _replica_lost(self, replica_id: str, now: int, effects: list[Effect]) -> None:
+    def _replica_lost(self, event: ReplicaLost, now: int, effects: list[Effect]) -> None:
         for site in self.state.sites.values():
-            if running := site.replicas.get(replica_id):
-                running.draining = running.lost = True
-                site.forget_if_idle(running)
-                site.count_free_slots()
-                self.state.count_devices()
-                self._dispatch(site.quota.pool, now, effects)
+            if event.replica_id in site.replicas or event.replica_id in site.crew.starting:
+                replicas.lost(self.state, site, event.replica_id, event.reason, now)
+                self._turns.dispatch(site.quota.pool, now, effects)
+                replicas.reconcile(self.state, site, now, effects)
+        self.state.prune()
+
+    def _nodes_changed(self, event: NodeSeen | NodeLost, now: int, effects: list[Effect]) -> None:
+        """Nodes came, went or changed: their pools have what is there now, up to what their policies say."""
+        pools = self.state.see(event.node) if isinstance(event, NodeSeen) else self.state.lose(event.name)
+        for pool in pools:
+            self.state.quotas[pool].resize(self.state.inventories[pool].capacity)
+            self.state.loans[pool].reconfigured(now)
+        if pools:
+            self._all_anew(now, effects)
+            self._scale(now, effects)
+
+    # -- what ran before this machine was made -------------------------------------------------------------------------
+
+    def _resumed(self, event: Resumed, now: int) -> None:
+        site = self.state.sites.get(event.request.model)
+        entry = self._again_known(event.request, event.attempt, event.arrived, now)
+        if entry is None or site is None:
+            return
+        spot = replicas.of(self.state, site, event.replica_id, now)
+        self._turns.take(site, spot, entry, not entry.flow.node.entitled, now)
+        site.count_free_slots()  # it may be one that takes nothing new
+        entry.dispatched = event.started
+
+    def _job_resumed(self, event: JobResumed, now: int) -> None:
+        entry = self._again_known(event.job, event.attempt, event.arrived, now)
+        if entry is None:
+            return
+        site = cast("Devices", entry.flow.room)
+        self._turns.take(site, site.again(entry, event.devices), entry, not site.owns(entry), now)
+        entry.dispatched = event.started
+
+    def _again_known(self, task: Request | Job, attempt: int, arrived: int, now: int) -> Entry | None:
+        """The entry of a task that runs already; None where the policy does not know it, or it is known already."""
+        if task.id in self._entries:
+            return None
+        self._seq += 1
+        entry = Entry(task, self._seq, arrived)
+        if admission.resume(self.state, entry) is not None:
+            return None
+        entry.attempt = attempt - 1
+        entry.queued = now  # what it waited for before is not known any more
+        self._entries[task.id] = entry
+        return entry
+
+    # -- devices -------------------------------------------------------------------------------------------------------
 
     def _devices_changed(self, event: DevicesChanged, now: int, effects: list[Effect]) -> None:
         quota = self.state.quotas.get(event.pool)
@@ -519,12 +574,9 @@ class Machine:
     # -- a new policy --------------------------------------------------------------------------------------------------
 
     def _reconfigured(self, policy: Policy, now: int, effects: list[Effect]) -> None:
+        before = self.state.policy
         self.state.configure(policy, now)
-        for name, (elastic_cap, _) in list(self.state.grants.items()):
-            if name in policy.tenants:
-                self._grant(name, elastic_cap)
-            else:
-                del self.state.grants[name]
+        self._carry_over(before, policy, now)
         for site in self.state.all_sites():
             for flow in site.line.flows.values():
                 if tenant := policy.tenants.get(flow.tenant):
@@ -536,7 +588,30 @@ class Machine:
                     if refusal is not None:
                         self._withdraw(entry, refusal, now, effects)
         self._all_anew(now, effects)
+        self._scale(now, effects)
+        for site in self.state.sites.values():
+            if site.name not in policy.deployments:
+                replicas.reconcile(self.state, site, now, effects)
         self.state.prune()
+
+    def _carry_over(self, before: Policy, policy: Policy, now: int) -> None:
+        """What was released and granted goes with its tenant, into another pool too."""
+        for name, milli_gpu in list(self.state.released.items()):
+            if name not in policy.tenants:
+                del self.state.released[name]
+            elif policy.tenants[name].pool != before.tenants[name].pool:
+                self.state.release(name, milli_gpu, now)
+        for name, (elastic_cap, _) in list(self.state.grants.items()):
+            if name in policy.tenants:
+                self._grant(name, elastic_cap)
+            else:
+                del self.state.grants[name]
+
+    def _released(self, event: Released, now: int, effects: list[Effect]) -> None:
+        if event.tenant not in self.state.policy.tenants:
+            return
+        self.state.release(event.tenant, event.milli_gpu, now)
+        self._all_anew(now, effects)
 
     def _granted(self, event: Granted, now: int, effects: list[Effect]) -> None:
         if event.tenant not in self.state.policy.tenants:
@@ -559,7 +634,7 @@ class Machine:
                 flow.parked = False
                 site.line.place(flow)
         for pool in self.state.quotas:
-            self._dispatch(pool, now, effects)
+            self._turns.dispatch(pool, now, effects)
 
     def _judge(self, entry: Entry) -> Refusal | None:
         """Whether what waits may go on waiting under the policy of now; what it takes is worked out anew."""

@@ -32,7 +32,8 @@ class Pool(msgspec.Struct, frozen=True):
     elastic: idle guarantees are lent. guaranteed: nobody uses more than its guarantee. dedicated: one tenant owns it.
     `resources` is what there is of the other resources; one that is not named is not counted. `isolation` is what
     keeps its tenants apart. shared: they may share a device. guaranteed: a device serves one tenant at a time. node: a
-    node does. network: and that node is in a network of its own.
+    node does. network: and that node is in a network of its own. `placed`: its GPUs lie on nodes that are known, and
+    nothing starts before they were seen.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Pool(msgspec.Struct, frozen=True):
     rule: PoolRule = "elastic"
     resources: dict[Resource, int] = {}
     isolation: Isolation = "shared"
+    placed: bool = False
 
 
 class Device(msgspec.Struct, frozen=True):

@@ -453,6 +453,11 @@ class Flow:
         value = self.expected.get(app, 0)
         self.expected[app] = value + ((seen - value) >> LEARN_SHIFT) if value else max(1, seen)
 
+    @property
+    def cause(self) -> Cause:
+        """What its head waits for now."""
+        return self._cause
+
     def note(self, now: int, cause: Cause, name: str) -> None:
         """From now on its head waits for this."""
         if cause is self._cause and name == self._about and self._since >= 0:

@@ -18,6 +18,8 @@ groups' own parts and the pool's unowned part can still lend.
 
 from typing import Final
 
+import msgspec
+
 from commonpool.core import tree
 from commonpool.core.model import Policy, Tenant
 from commonpool.core.tree import Counted, Node
@@ -43,6 +45,7 @@ class Quota:
         self._policy: Policy | None = None
         self._devices: int | None = None
         self._grants: dict[str, int] = {}
+        self._released: dict[str, int] = {}
         self._short: dict[Node, None] = {}  # the longest short first
         self._groups_keep = False
 
@@ -59,7 +62,9 @@ class Quota:
         pool = policy.pools.get(self.pool)
         there = tree.capacity(pool, self.resource) if pool else 0
         self.capacity = there if self._devices is None else min(there, self._devices)
-        members = [t for t in policy.tenants.values() if pool and t.pool == self.pool]
+        its = [t for t in policy.tenants.values() if pool and t.pool == self.pool]
+        self._released = {t.name: self._released[t.name] for t in its if t.name in self._released}
+        members = [self._less(t) for t in its]
         self._grants = {t.name: self._grants[t.name] for t in members if t.name in self._grants}
 
         # 1. The shape of the tree.
@@ -114,6 +119,27 @@ class Quota:
             self._grants.pop(tenant, None)
         if node := self.tenants.get(tenant):
             self._bound(node)
+
+    def release(self, tenant: str, amount: int) -> None:
+        """So much of a tenant's guarantee is nobody's, until it is taken back with 0.
+
+        Not what it has reserved, and not what it uses at this moment.
+        """
+        policy = self._policy
+        if policy is None or tenant not in policy.tenants:
+            return
+        node, promised = self.tenants[tenant], policy.tenants[tenant]
+        idle = promised.guaranteed - max(node.use, promised.reserved)
+        self._released[tenant] = max(0, min(amount, idle))
+        self.configure(policy)
+
+    def _less(self, tenant: Tenant) -> Tenant:
+        """A tenant as the tree sees it: without what it has released."""
+        amount = self._released.get(tenant.name, 0)
+        if not amount or self.resource != "milli_gpu":
+            return tenant
+        guaranteed = max(tenant.reserved, tenant.guaranteed - amount)
+        return msgspec.structs.replace(tenant, guaranteed=guaranteed, headroom=min(tenant.headroom, guaranteed))
 
     # -- what runs ----------------------------------------------------------------------------------------------------
 

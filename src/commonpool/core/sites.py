@@ -5,18 +5,24 @@ A site says whether a head can run now, where, and if not why (`Room`); the mach
 
 from typing import Final, cast
 
+from commonpool.core.crew import Crew
 from commonpool.core.effects import Dispatch, Effect, Start
+from commonpool.core.footprint import Footprint
 from commonpool.core.forecast import Forecast
+from commonpool.core.inventory import Inventory
 from commonpool.core.lending import Loans
 from commonpool.core.line import PASS_PRICE, Line
-from commonpool.core.model import NS_PER_S, Cause, Deployment, Replica
+from commonpool.core.model import NS_PER_S, Cause, Deployment, Hardware, Job, Replica
 from commonpool.core.pace import Pace
+from commonpool.core.placement import Barrier, Placement
 from commonpool.core.queueing import INPUT_COST, Entry, Flow, Room, Spot
 from commonpool.core.quota import Node, Quota
 from commonpool.core.sizing import Shape
 
 _SLOTS: Final = Cause.SLOTS
 _NO_REPLICA: Final = Cause.NO_REPLICA
+# What keeps a job off a node whatever ends there.
+_FOR_GOOD: Final = (Barrier.ISOLATION, Barrier.RUNTIME, Barrier.MODEL, Barrier.WINDOW, Barrier.HEALTH)
 # How far a tenant's jobs may be looked through for one that fits where its head does not.
 _LOOK_AHEAD: Final = 32
 
@@ -24,10 +30,32 @@ _LOOK_AHEAD: Final = 32
 class Running(Spot):
     """A replica and what is taken of it."""
 
-    __slots__ = ("draining", "id", "kv_tokens", "kv_used", "lost", "replica", "slots", "slots_used", "suspect")
+    __slots__ = (
+        "build",
+        "drain_until",
+        "draining",
+        "id",
+        "index",
+        "kv_tokens",
+        "kv_used",
+        "lost",
+        "pool",
+        "replica",
+        "since",
+        "slots",
+        "slots_used",
+        "stopping",
+        "suspect",
+    )
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, pool: str, since: int) -> None:
         self.replica = replica
+        self.pool = pool  # where its devices are; its deployment may have moved
+        self.since = since
+        self.index = 0
+        self.build = ""  # what it is made of; another one is another replica
+        self.drain_until = 0  # until when it may drain, where it is ours to end
+        self.stopping = False
         self.id = replica.id
         self.slots = replica.slots
         self.kv_tokens = replica.kv_tokens
@@ -118,7 +146,19 @@ class Site(Room):
 class Serving(Site):
     """A deployment and its replicas."""
 
-    __slots__ = ("asked", "free_slots", "ready", "replicas", "runs", "shape", "takers", "version")
+    __slots__ = (
+        "asked",
+        "crew",
+        "draining",
+        "free_slots",
+        "ready",
+        "replicas",
+        "runs",
+        "scaled",
+        "shape",
+        "takers",
+        "version",
+    )
 
     def __init__(self, deployment: Deployment, quota: Quota, loans: Loans) -> None:
         super().__init__(deployment.model, quota, loans)
@@ -128,13 +168,17 @@ class Serving(Site):
         self.asked = 0  # the milli_gpu of what runs
         self.free_slots = 0  # on replicas that take new requests
         self.ready = False  # whether there are replicas that will
+        self.draining = False  # whether one drains that is to be ended when nothing runs on it
         self.runs = Pace()  # how long a request runs
+        self.crew = Crew()
 
     def configure(self, deployment: Deployment, quota: Quota, loans: Loans) -> None:
         """Take over a deployment; what runs goes on in the shape that it has."""
         self.quota, self.loans = quota, loans
         self.version = deployment.version
         self.shape = Shape(deployment)
+        # Whether its replicas are the core's to start and to end.
+        self.scaled = deployment.scaling is not None or bool(deployment.attached)
 
     def spare(self) -> bool:
         return self.free_slots > 0
@@ -262,10 +306,15 @@ class Devices(Site):
         "by_replicas",
         "claimed",
         "first",
+        "footprints",
         "forecasts",
+        "inventory",
         "kept_for",
+        "kept_for_replicas",
         "price",
         "saved",
+        "savers",
+        "saving",
         "spot",
         "surplus",
     )
@@ -285,11 +334,21 @@ class Devices(Site):
         self.saved = 0  # milli_gpu × ns that may be kept idle for overdue jobs
         self._at = 0  # the time up to which that is right
         self.spot = Spot()
+        self.inventory: Inventory | None = None  # where each job lies; None: the pool's nodes are not known
+        self.footprints: dict[str, Footprint] = {}  # what each job asks for of the devices
+        self.savers: dict[str, Entry] = {}  # jobs that run and can save their state
+        self.saving: dict[str, int] = {}  # those of them that were asked to, and until when they may take over it
+        self.kept_for_replicas: dict[str, int] = {}  # what frees is kept from borrowers, by model, up to so much
         self.pace.expected = 1  # the unit of a job's service is a nanosecond
 
     @property
     def free(self) -> int:
         return self.quota.capacity - self.by_replicas - self.by_jobs
+
+    @property
+    def kept(self) -> int:
+        """What of the free devices is kept for replicas that are missing; jobs that borrow do not get it."""
+        return sum(self.kept_for_replicas.values())
 
     def spare(self) -> bool:
         return self.free > 0
@@ -413,19 +472,72 @@ class Devices(Site):
             self.cause, self.about = Cause.POOL_FULL, ""
             if claims:
                 self.claimed = self.claimed or tenant
-        elif self.held or self.free < entry.ask:
+        elif self.held or self.free - (0 if own else self.kept) < entry.ask or not self._placed(entry, now):
             self.cause, self.about = Cause.DEVICES, self.name
-            self.held = self.held or (claims and entry.deadline <= now)
+            self.held = self.held or (claims and entry.deadline <= now and self._comes_free(entry, now))
         else:
             return True
         if not claims and entry.deadline <= now:
             self._put_first(entry)
         return False
 
+    def _placed(self, entry: Entry, now: int) -> bool:
+        """Whether there is a place for it; `spot` is that place then."""
+        if self.inventory is None:
+            return True
+        footprint = self.footprints.get(entry.id)
+        if footprint is None:  # taken in before the pool's nodes were known
+            task = cast("Job", entry.task)
+            asked = self.inventory.footprint(task.hardware or Hardware(milli_gpu=entry.ask), task.resources)
+            if isinstance(asked, str):
+                return False
+            footprint = self.footprints[entry.id] = asked
+        placement = self.inventory.find(footprint, entry.flow.tenant, now, now + entry.work // entry.ask)
+        if placement is None:
+            return False
+        self.spot = placement
+        return True
+
+    def _comes_free(self, entry: Entry, now: int) -> bool:
+        """Whether a place for it can come free by the end of what runs; else nothing is held for it."""
+        footprint = self.footprints.get(entry.id)
+        if self.inventory is None or footprint is None:
+            return self.inventory is None
+        found = self.inventory.candidates(footprint, entry.flow.tenant, now, now + entry.work // entry.ask)
+        return any(candidate.barrier not in _FOR_GOOD for candidate in found)
+
+    def again(self, entry: Entry, devices: tuple[str, ...]) -> Spot:
+        """Where a job runs that was started before this machine was made."""
+        if self.inventory is not None and devices:
+            footprint = self.footprints.get(entry.id)
+            memory_mib = footprint.memory_mib if footprint is not None else 0
+            each = entry.ask // len(devices)
+            self.inventory.adopt(entry.id, entry.flow.tenant, devices, each, memory_mib)
+        return Spot()
+
+    def wanted_within(self, now: int) -> int:
+        """The milli_gpu for which tenants within their guarantee wait, beyond what is free."""
+        wanted = 0
+        for flow in self.line.flows.values():
+            if flow.length and not flow.parked:
+                head = flow.head(now)
+                if head is not None and self.owns(head):
+                    wanted += head.ask
+        return max(0, wanted - self.free) if wanted else 0
+
+    def forget(self, job_id: str) -> None:
+        """It is over, or was never taken."""
+        self.footprints.pop(job_id, None)
+
     def _long_lendable(self, entry: Entry, now: int) -> int:
         return self.loans.long_lendable(entry.flow.node, now, entry.work // entry.ask, self.forecasts)
 
-    def occupy(self, spot: Spot, entry: Entry) -> None:  # noqa: ARG002 - all devices are one place, until placement
+    def occupy(self, spot: Spot, entry: Entry) -> None:
+        if isinstance(spot, Placement) and self.inventory is not None:
+            self.inventory.take(entry.id, entry.flow.tenant, spot)
+        task = entry.task
+        if isinstance(task, Job) and task.reclaim == "checkpoint":
+            self.savers[entry.id] = entry
         if entry is self.kept_for:
             self.kept_for = None
             self.claimed = ""
@@ -437,13 +549,22 @@ class Devices(Site):
 
     def vacate(self, entry: Entry, now: int) -> None:
         self._accrue(now)
+        self.savers.pop(entry.id, None)
+        self.saving.pop(entry.id, None)
+        if self.inventory is not None:
+            self.inventory.give(entry.id)
         self.by_jobs -= entry.ask
         entry.flow.account.by_jobs -= entry.ask
         if entry.surplus:
             self.surplus -= entry.ask
 
     def begun(self, entry: Entry) -> Effect:
-        return Start(entry.id, entry.attempt, entry.dispatched - entry.arrived, entry.waits)
+        devices: tuple[str, ...] = ()
+        node = ""
+        if self.inventory is not None:
+            devices = self.inventory.holds(entry.id)
+            node = (self.inventory.node_of(devices[0]) or "") if devices else ""
+        return Start(entry.id, entry.attempt, entry.dispatched - entry.arrived, entry.waits, node, devices)
 
     def service(self, entry: Entry) -> int:
         return entry.work // NS_PER_S

@@ -3,10 +3,14 @@
 `State` only keeps and rebuilds; the decisions are in `machine`, the pictures of it for people in `views`.
 """
 
+import msgspec
+
+from commonpool.core.events import HostLoad
 from commonpool.core.forecast import Forecast
+from commonpool.core.inventory import Inventory
 from commonpool.core.lending import Loans
 from commonpool.core.limits import Rate
-from commonpool.core.model import Policy, Resource, Tenant
+from commonpool.core.model import Node, Policy, Pool, Resource, Tenant
 from commonpool.core.queueing import Account, Flow, Room
 from commonpool.core.quota import Quota
 from commonpool.core.sites import Devices, Serving, Site
@@ -27,6 +31,11 @@ class State:
         self.sites_of: dict[str, list[Site]] = {}  # by pool: its deployments, then its devices
         self.accounts: dict[str, Account] = {}
         self.forecasts: dict[str, Forecast] = {}  # by tenant
+        self.begun = False  # whether what ran before is known, so that replicas may be started
+        self.inventories: dict[str, Inventory] = {}  # of the pools whose nodes are known
+        self.nodes: dict[str, str] = {}  # the pool of each node
+        self.hosts: dict[str, HostLoad] = {}  # how busy each node is; "" is the one of replicas without a node
+        self.released: dict[str, int] = {}  # what of its guarantee a tenant has released
         self.grants: dict[str, tuple[int, int]] = {}  # elastic_cap and until when, by tenant
 
     def configure(self, policy: Policy, now: int) -> None:
@@ -60,6 +69,16 @@ class State:
             quota.configure(policy)
             self.loans[name].reconfigured(now)
             self._configure_others(name, policy)
+            if name in policy.pools:
+                self._inventory(policy.pools[name])
+
+    def _inventory(self, pool: Pool) -> None:
+        """Where the work of a pool whose nodes are known lies."""
+        inventory = self.inventories.get(pool.name)
+        if inventory is not None:
+            inventory.isolate(pool.isolation)
+        elif pool.placed:
+            self.inventories[pool.name] = self.devices[pool.name].inventory = Inventory(pool.name, pool.isolation)
 
     def _configure_account(self, policy: Policy, tenant: Tenant) -> None:
         """A tenant's limits, and its flows' places in the trees."""
@@ -91,16 +110,20 @@ class State:
     def prune(self) -> None:
         """Forget deployments, pools and tenants that the policy no longer has, once nothing of theirs runs."""
         for name, site in list(self.sites.items()):
-            if name not in self.policy.deployments and not site.replicas and not site.line.waiting:
+            gone = not (site.replicas or site.crew.starting or site.line.waiting)
+            if name not in self.policy.deployments and gone:
                 del self.sites[name]
                 for flow in site.line.flows.values():
                     flow.account.keep(tuple(other for other in flow.account.flows if other is not flow))
         drawn_on = {site.quota.pool for site in self.sites.values()}
         for name, devices in list(self.devices.items()):
-            if name not in self.policy.pools and name not in drawn_on and not devices.quota.use:
+            used = devices.quota.use or devices.by_replicas
+            if name not in self.policy.pools and name not in drawn_on and not used:
                 for flow in devices.line.flows.values():
                     flow.account.keep(tuple(other for other in flow.account.flows if other is not flow))
                 del self.quotas[name], self.others[name], self.loans[name], self.devices[name], self.sites_of[name]
+                self.inventories.pop(name, None)
+                self.nodes = {node: pool for node, pool in self.nodes.items() if pool != name}
         self._sort_sites()
         kept = {name for quota in self.quotas.values() for name in quota.tenants}
         for name in [name for name in self.accounts if name not in self.policy.tenants and name not in kept]:
@@ -119,9 +142,42 @@ class State:
         for devices in self.devices.values():
             devices.by_replicas = 0
         for site in self.sites.values():
-            pool = site.quota.pool
-            if pool in self.devices:
-                self.devices[pool].by_replicas += sum(running.replica.milli_gpu for running in site.replicas.values())
+            for running in site.replicas.values():
+                self.devices[running.pool].by_replicas += running.replica.milli_gpu
+            for starting in site.crew.starting.values():
+                self.devices[starting.pool].by_replicas += starting.replica.milli_gpu
+
+    def see(self, node: Node) -> list[str]:
+        """A node is this from now on. Returns the pools whose devices have changed; none where it has none."""
+        before = self.nodes.get(node.name)
+        if before is not None and before != node.pool:
+            self.inventories[before].lose(node.name)
+        pool = self.policy.pools.get(node.pool)
+        if pool is None:
+            return [] if before is None else self.lose(node.name)
+        self._inventory(msgspec.structs.replace(pool, placed=True))
+        self.inventories[node.pool].see(node)
+        self.nodes[node.name] = node.pool
+        return [node.pool] if before is None or before == node.pool else [before, node.pool]
+
+    def lose(self, name: str) -> list[str]:
+        """A node is gone. As `see`."""
+        pool = self.nodes.pop(name, None)
+        self.hosts.pop(name, None)
+        if pool is None:
+            return []
+        self.inventories[pool].lose(name)
+        return [pool]
+
+    def release(self, tenant: str, milli_gpu: int, now: int) -> None:
+        """So much of a tenant's guarantee is the pool's, as far as it is neither reserved nor in use."""
+        if milli_gpu > 0:
+            self.released[tenant] = milli_gpu
+        else:
+            self.released.pop(tenant, None)
+        pool = self.policy.tenants[tenant].pool
+        self.quotas[pool].release(tenant, milli_gpu)
+        self.loans[pool].reconfigured(now)
 
     def all_sites(self) -> list[Site]:
         return [*self.sites.values(), *self.devices.values()]

@@ -1,8 +1,14 @@
 """Pictures of the machine's state, for people and their tools: tenants, pools, loans, limits. They change nothing."""
 
+import enum
+
 import msgspec
 
 from commonpool.core.limits import Rate
+from commonpool.core.model import Residency
+from commonpool.core.replicas import FOR_QUOTA, host_short
+from commonpool.core.scaling import Short
+from commonpool.core.sites import Serving
 from commonpool.core.state import State
 
 
@@ -54,6 +60,87 @@ class RateView(msgspec.Struct, frozen=True):
     reset_ns: int
 
 
+class Bottleneck(enum.StrEnum):
+    """What requests of a model wait for."""
+
+    NONE = "none"
+    GPU = "gpu"  # every slot of its replicas is taken
+    KV_MEMORY = "kv_memory"
+    CPU = "cpu"
+    MEMORY = "memory"
+    NETWORK = "network"
+    START_UP = "start_up"  # a replica is on its way
+    QUOTA = "quota"
+
+
+class ModelView(msgspec.Struct, frozen=True):
+    """A model now. `wanted` is how many replicas it should have and `why`; counts of replicas, `waiting` of requests.
+
+    `broken`: none could be started several times in a row. `error` is why the last one was lost or did not start,
+    `unplaced` why another one finds no place; "" where there is nothing to say.
+    """
+
+    model: str
+    pool: str
+    residency: Residency
+    wanted: int
+    why: str
+    ready: int
+    starting: int
+    draining: int
+    waiting: int
+    bottleneck: Bottleneck
+    broken: bool
+    error: str
+    unplaced: str
+
+
+def models(state: State) -> list[ModelView]:
+    """Every model of the policy, in its order."""
+    found = []
+    for name, deployment in state.policy.deployments.items():
+        site = state.sites[name]
+        crew = site.crew
+        draining = sum(running.draining for running in site.replicas.values())
+        found.append(
+            ModelView(
+                model=name,
+                pool=deployment.pool,
+                residency=deployment.scaling.residency if deployment.scaling is not None else "resident",
+                wanted=crew.wanted,
+                why=crew.why,
+                ready=len(site.replicas) - draining,
+                starting=len(crew.starting),
+                draining=draining,
+                waiting=site.line.waiting,
+                bottleneck=_bottleneck(state, site),
+                broken=crew.broken and not site.ready,
+                error=crew.error,
+                unplaced=crew.unplaced,
+            )
+        )
+    return found
+
+
+def _bottleneck(state: State, site: Serving) -> Bottleneck:
+    waiting = [flow for flow in site.line.flows.values() if flow.length]
+    if not waiting:
+        return Bottleneck.NONE
+    if all(flow.parked or flow.cause in FOR_QUOTA for flow in waiting):
+        return Bottleneck.QUOTA
+    short = host_short(state, site)
+    if short is not Short.NONE:
+        return Bottleneck(str(short))
+    if site.crew.starting:
+        return Bottleneck.START_UP
+    return Bottleneck.KV_MEMORY if site.free_slots > 0 else Bottleneck.GPU
+
+
+def draining(state: State, replica_id: str) -> bool:
+    """Whether a replica gets nothing new."""
+    return any(s.replicas[replica_id].draining for s in state.sites.values() if replica_id in s.replicas)
+
+
 def tenants(state: State) -> list[TenantView]:
     """Every tenant of the policy, in its order."""
     views = []
@@ -70,7 +157,7 @@ def tenants(state: State) -> list[TenantView]:
                 in_use=node.use,
                 lent=loans.lent(name),
                 borrowed=loans.borrowed(name),
-                due=_due(state, name),
+                due=due(state, name),
                 running=node.running,
                 waiting=account.waiting,
                 granted_until=state.grants[name][1] if name in state.grants else None,
@@ -92,7 +179,7 @@ def loans(state: State) -> list[LoanView]:
             loan.task.id,
             loan.milli_gpu,
             loan.start_ns,
-            _due(state, loan.lender) > 0,
+            due(state, loan.lender) > 0,
         )
         for books in state.loans.values()
         for loan in books.open_loans()
@@ -117,7 +204,7 @@ def _rate(rate: Rate | None, now: int) -> RateView | None:
     return RateView(rate.per_minute, *rate.now(now)) if rate else None
 
 
-def _due(state: State, lender: str) -> int:
+def due(state: State, lender: str) -> int:
     """What a tenant has lent and needs back: it has work waiting and is under its guarantee."""
     tenant = state.policy.tenants.get(lender)
     if tenant is None or not state.accounts[lender].waiting:

@@ -35,7 +35,7 @@ class Adapter(msgspec.Struct, frozen=True):
 class Target(msgspec.Struct, frozen=True):
     """How to reach one running replica. `base_path` precedes `/v1/...`; `authorization` is the whole header value.
 
-    `served_model` replaces the body's `model`.
+    `served_model` replaces the body's `model`, which is `model` here; "" is not known.
     """
 
     replica_id: str
@@ -46,6 +46,7 @@ class Target(msgspec.Struct, frozen=True):
     base_path: str = ""
     authorization: bytes | None = None
     tls: ssl.SSLContext | None = None
+    model: str = ""
 
     @property
     def url(self) -> str:

@@ -1,7 +1,7 @@
 """The embedded engine: llama.cpp's own HTTP server in a child process (`python -m commonpool.engines.embedded`).
 
-It listens on a free port of the loopback interface and answers only to the key that its parent made for it. One server
-answers chat, completions and embeddings.
+It listens on a free port and answers only to the key that its parent made for it. One server answers chat, completions
+and embeddings.
 """
 
 import importlib
@@ -26,7 +26,7 @@ NO_PINGS: Final = -1
 class Spec(msgspec.Struct, frozen=True):
     """What to serve: `slots` sequences at once, each of up to `context_tokens`, on `threads` CPU threads.
 
-    `alias` is the model's name in answers.
+    `alias` is the model's name in answers. `host` is the address of this machine that it listens on.
     """
 
     file: str
@@ -35,6 +35,7 @@ class Spec(msgspec.Struct, frozen=True):
     context_tokens: int
     threads: int
     api_key: str
+    host: str = "127.0.0.1"
 
 
 def main() -> None:
@@ -62,7 +63,7 @@ def _serve(spec: Spec) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = spec.file
     params.model_alias = {spec.alias}
-    params.hostnames = ["127.0.0.1"]
+    params.hostnames = [spec.host]
     params.port = 0
     params.api_keys = [spec.api_key]
     params.n_threads_http = spec.slots + SPARE_THREADS

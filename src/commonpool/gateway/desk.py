@@ -7,10 +7,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from commonpool.core import effects
-from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Settle
+from commonpool.core.effects import (
+    Checkpoint,
+    Dispatch,
+    Effect,
+    Fail,
+    Refuse,
+    Settle,
+    Start,
+    StartReplica,
+    StopReplica,
+)
 from commonpool.core.events import (
     Arrived,
     Cancelled,
@@ -19,13 +30,20 @@ from commonpool.core.events import (
     Ended,
     Event,
     Granted,
-    ReplicaDraining,
+    HostLoad,
+    JobEnded,
+    JobResumed,
+    NodeLost,
+    NodeSeen,
+    Released,
     ReplicaLost,
     ReplicaReady,
+    Resumed,
+    Submitted,
     Ticked,
 )
 from commonpool.core.machine import Machine
-from commonpool.core.model import Outcome, Policy, Reason, Replica, Request, Usage, UsageRecord, Wait
+from commonpool.core.model import Job, Node, Outcome, Policy, Reason, Replica, Request, Usage, UsageRecord, Wait
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.base import Target
 from commonpool.store.journal import Journal, JournalError, RecordError
@@ -53,6 +71,32 @@ class Waiter(Protocol):
         """No attempt is left: answer with the error of the last attempt."""
 
 
+class JobOwner(Protocol):
+    """Whoever runs a job. Called on the event loop, possibly before `CoreDesk.submit_job` returns."""
+
+    def started(self, effect: Start) -> None:
+        """Start it now; report its end with `CoreDesk.job_ended`, once."""
+
+    def checkpoint(self, effect: Checkpoint) -> None:
+        """A lender needs back what it borrows: let it save its state, if it can."""
+
+    def refused(self, effect: Refuse) -> None:
+        """It will not run; nothing was taken."""
+
+    def failed(self, job_id: str) -> None:
+        """No attempt is left."""
+
+
+class Replicas(Protocol):
+    """Whoever starts and ends replicas. What becomes of them is told with `replica_ready` and `replica_lost`."""
+
+    def start(self, effect: StartReplica) -> None:
+        """Bring it up."""
+
+    def stop(self, replica_id: str) -> None:
+        """End it."""
+
+
 class Desk(Protocol):
     """What the relay needs of the owner of the core."""
 
@@ -72,8 +116,8 @@ class Desk(Protocol):
 class CoreDesk:
     """The `Desk` of the live gateway: one machine, one clock, one journal.
 
-    `seen(record)` hears of each record, for metrics. While the journal cannot be written, records are held here and
-    nothing new is taken: unmetered work does not exist.
+    `seen(record)` hears of each record, for metrics; `replicas`, once it is set, starts and ends replicas. While the
+    journal cannot be written, records are held here and nothing new is taken: unmetered work does not exist.
     """
 
     def __init__(
@@ -89,6 +133,8 @@ class CoreDesk:
         self._seen = seen
         self._targets: dict[str, Target] = {}
         self._waiters: dict[str, Waiter] = {}
+        self._jobs: dict[str, JobOwner] = {}
+        self.replicas: Replicas | None = None
         self._pending: deque[Effect] = deque()
         self._performing = False
         self._unwritten: list[UsageRecord] = []
@@ -113,18 +159,58 @@ class CoreDesk:
             self._waiters.pop(event.request_id, None)
         self._handle(event)
 
+    def resume(self, event: Resumed, waiter: Waiter) -> None:
+        """A request runs already that this machine does not know; its end is reported as any other's."""
+        self._waiters[event.request.id] = waiter
+        self._handle(event)
+
+    # -- what the owner of jobs calls ------------------------------------------------------------------------------
+
+    def submit_job(self, job: Job, owner: JobOwner) -> None:
+        """A new job: the owner's `started` or `refused` follows, now or later, unless it is cancelled first."""
+        self._jobs[job.id] = owner
+        self._handle(Submitted(job))
+
+    def resume_job(self, event: JobResumed, owner: JobOwner) -> None:
+        """A job runs already that this machine does not know."""
+        self._jobs[event.job.id] = owner
+        self._handle(event)
+
+    def job_ended(self, event: JobEnded) -> None:
+        """An attempt ended. With `event.retry`, the owner's `started` or `failed` follows."""
+        if not event.retry:
+            self._jobs.pop(event.job_id, None)
+        self._handle(event)
+
+    def cancel_job(self, job_id: str) -> None:
+        """Nobody wants a job any more that waits. The owner hears nothing more."""
+        self._jobs.pop(job_id, None)
+        self._handle(Cancelled(job_id))
+
     # -- what the control loops call -------------------------------------------------------------------------------
 
-    def replica_ready(self, replica: Replica, target: Target) -> None:
-        self._targets[replica.id] = target
-        self._handle(ReplicaReady(replica))
+    def replica_ready(self, replica: Replica, target: Target, engine: str | None = None) -> None:
+        """`engine` is what an adopted one was started with."""
+        self._targets[replica.id] = msgspec.structs.replace(target, model=replica.model)
+        self._handle(ReplicaReady(replica, engine))
 
-    def replica_draining(self, replica_id: str) -> None:
-        self._handle(ReplicaDraining(replica_id))
-
-    def replica_lost(self, replica_id: str) -> None:
+    def replica_lost(self, replica_id: str, reason: str = "") -> None:
         self._targets.pop(replica_id, None)
-        self._handle(ReplicaLost(replica_id))
+        self._handle(ReplicaLost(replica_id, reason))
+
+    def node_seen(self, node: Node) -> None:
+        """A node is there, and is this from now on."""
+        self._handle(NodeSeen(node))
+
+    def node_lost(self, name: str) -> None:
+        self._handle(NodeLost(name))
+
+    def host_load(self, load: HostLoad) -> None:
+        self._handle(load)
+
+    def released(self, tenant: str, milli_gpu: int) -> None:
+        """So much of a tenant's guarantee is the pool's until it is taken back with 0."""
+        self._handle(Released(tenant, milli_gpu))
 
     def configure(self, policy: Policy) -> None:
         self._handle(Configured(policy))
@@ -179,21 +265,51 @@ class CoreDesk:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Dispatch(request_id, attempt, replica_id, wait_ns, waits):
-                target = self._targets.get(replica_id)
-                waiter = self._waiters.get(request_id)
-                if waiter is None:  # it went away between the decision and now
-                    self._handle(Ended(request_id, attempt, Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE))
-                elif target is None:
-                    self._handle(Ended(request_id, attempt, Outcome.FAILED, Usage(), STATUS_NO_ENGINE, retry=True))
-                else:
-                    waiter.dispatched(target, attempt, wait_ns, waits)
+            case Dispatch():
+                self._dispatch(effect)
             case Refuse(request_id):
                 if waiter := self._waiters.pop(request_id, None):
                     waiter.refused(effect)
+                elif owner := self._jobs.pop(request_id, None):
+                    owner.refused(effect)
             case Fail(request_id):
                 if waiter := self._waiters.pop(request_id, None):
                     waiter.failed()
+                elif owner := self._jobs.pop(request_id, None):
+                    owner.failed(request_id)
+            case Start() | Checkpoint():
+                self._tell_owner(effect)
+            case StartReplica() | StopReplica():
+                self._tell_replicas(effect)
+
+    def _dispatch(self, effect: Dispatch) -> None:
+        request_id, attempt = effect.request_id, effect.attempt
+        target = self._targets.get(effect.replica_id)
+        waiter = self._waiters.get(request_id)
+        if waiter is None:  # it went away between the decision and now
+            self._handle(Ended(request_id, attempt, Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE))
+        elif target is None:
+            self._handle(Ended(request_id, attempt, Outcome.FAILED, Usage(), STATUS_NO_ENGINE, retry=True))
+        else:
+            waiter.dispatched(target, attempt, effect.wait_ns, effect.waits)
+
+    def _tell_owner(self, effect: Start | Checkpoint) -> None:
+        owner = self._jobs.get(effect.job_id)
+        if owner is None:  # it went away between the decision and now
+            self._handle(JobEnded(effect.job_id, effect.attempt, Outcome.CANCELLED))
+        elif isinstance(effect, Start):
+            owner.started(effect)
+        else:
+            owner.checkpoint(effect)
+
+    def _tell_replicas(self, effect: StartReplica | StopReplica) -> None:
+        if isinstance(effect, StopReplica):
+            if self.replicas is not None:
+                self.replicas.stop(effect.replica_id)
+        elif self.replicas is not None:
+            self.replicas.start(effect)
+        else:
+            self._handle(ReplicaLost(effect.replica.id, "Nothing here starts replicas."))
 
     def _write(self, record: UsageRecord) -> None:
         try:

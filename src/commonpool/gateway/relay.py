@@ -315,6 +315,9 @@ class Exchange:
         if self._wait_ns >= NS_PER_MS:
             waited = b"x-commonpool-wait: %b\r\n" % explain.header(self._wait_ns, self._waits).encode()
         request = self.request
+        served = self._target.model
+        if served and served != request.model:
+            waited += b"x-commonpool-fallback: %b\r\n" % served.encode()
         place = self._place
         return b"x-request-id: %b\r\n%b%b%b%b" % (
             request.id.encode(), place.pulse.date, waited, place.limits(request.tenant), self._connection.persistence(),

@@ -33,7 +33,10 @@ V = TypeVar("V")
 
 
 class TenantGauges(msgspec.Struct, frozen=True):
-    """A tenant now: GPU in thousandths, `waiting` in requests."""
+    """A tenant now: GPU in thousandths, `waiting` in requests, `waiting_jobs` in jobs.
+
+    `by_jobs` is what jobs hold, `releasable` what could be released of a guarantee that is under-used, 0 if it is not.
+    """
 
     tenant: str
     guaranteed: int
@@ -41,6 +44,28 @@ class TenantGauges(msgspec.Struct, frozen=True):
     lent: int
     borrowed: int
     waiting: int
+    waiting_jobs: int = 0
+    by_jobs: int = 0
+    releasable: int = 0
+
+
+class PoolGauges(msgspec.Struct, frozen=True):
+    """The devices of a pool now, in thousandths of a GPU; `split` is what is free on devices that others use too."""
+
+    pool: str
+    capacity: int
+    free: int
+    split: int
+
+
+class ModelGauges(msgspec.Struct, frozen=True):
+    """The replicas of a model now; `failures` is how many starts failed since one was last ready."""
+
+    model: str
+    wanted: int
+    ready: int
+    starting: int
+    failures: int
 
 
 class ReplicaGauges(msgspec.Struct, frozen=True):
@@ -67,6 +92,8 @@ class Gauges(msgspec.Struct, frozen=True):
     tenants: tuple[TenantGauges, ...]
     replicas: tuple[ReplicaGauges, ...]
     journal: JournalGauges
+    pools: tuple[PoolGauges, ...] = ()
+    models: tuple[ModelGauges, ...] = ()
 
 
 class _Histogram:
@@ -269,6 +296,21 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
     yield _gauge("tenant_lent_gpus", "GPUs of its guarantee that others use.", tenant, gauges.tenants, _gpus("lent"))
     yield _gauge("tenant_borrowed_gpus", "GPUs it uses above its guarantee.", tenant, gauges.tenants, _gpus("borrowed"))
     yield _gauge("tenant_waiting_requests", "Requests in its queue.", tenant, gauges.tenants, lambda one: one.waiting)
+    yield _gauge("tenant_waiting_jobs", "Jobs in its queue.", tenant, gauges.tenants, lambda one: one.waiting_jobs)
+    yield _gauge("tenant_job_gpus", "GPUs that its jobs hold.", tenant, gauges.tenants, _gpus("by_jobs"))
+    releasable = _gpus("releasable")
+    yield _gauge("tenant_underused_gpus", "Unused for days; could be released.", tenant, gauges.tenants, releasable)
+    pool = ("pool",)
+    yield _gauge("pool_capacity_gpus", "GPUs that are there and healthy.", pool, gauges.pools, _gpus("capacity"))
+    yield _gauge("pool_free_gpus", "GPUs that nobody holds.", pool, gauges.pools, _gpus("free"))
+    yield _gauge("pool_split_gpus", "Free, on devices that others use too.", pool, gauges.pools, _gpus("split"))
+    model = ("model",)
+    yield _gauge("model_wanted_replicas", "Replicas it should have.", model, gauges.models, lambda one: one.wanted)
+    yield _gauge("model_ready_replicas", "Replicas that are ready.", model, gauges.models, lambda one: one.ready)
+    yield _gauge("model_starting_replicas", "Replicas that start.", model, gauges.models, lambda one: one.starting)
+    yield _gauge(
+        "model_failed_starts", "Starts failed since the last good.", model, gauges.models, lambda one: one.failures
+    )
     replica = ("replica", "model")
     yield _gauge("replica_ready", "1 where it takes requests.", replica, gauges.replicas, lambda one: one.ready)
     yield _gauge("replica_running_requests", "Slots in use.", replica, gauges.replicas, lambda one: one.running)
@@ -288,5 +330,5 @@ def _gauge(name: str, text: str, labels: Labels, values: Iterable[V], pick: Call
     return family
 
 
-def _gpus(field: str) -> Callable[[TenantGauges], float]:
+def _gpus(field: str) -> Callable[[TenantGauges | PoolGauges], float]:
     return lambda gauges: getattr(gauges, field) / 1000

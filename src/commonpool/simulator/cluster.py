@@ -27,16 +27,30 @@ class Serving(msgspec.Struct, frozen=True):
     context_tokens: int
 
 
+class Engine(msgspec.Struct, frozen=True):
+    """What a replica of a model is like when the machine has one started: its speed and context, as in `Serving`."""
+
+    speed: Speed
+    context_tokens: int
+
+
 class Failures(msgspec.Struct, frozen=True):
-    """Each replica fails after `mtbf_ns` and is repaired in `repair_ns`, both the means of exponential laws."""
+    """Each replica fails after `mtbf_ns` and is repaired in `repair_ns`, both the means of exponential laws.
+
+    One of a model whose replicas follow demand is not repaired: the machine has another one started.
+    """
 
     mtbf_ns: int
     repair_ns: int
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """All replicas. Those of a warm cluster are ready before the first arrival; else each has to load first."""
+    """All replicas. Those of a warm cluster are ready before the first arrival; else each has to load first.
+
+    `engines` are those of the models whose replicas follow demand; `replicas` has none of these.
+    """
 
     replicas: tuple[Serving, ...] = ()
     failures: Failures | None = None
     warm: bool = True
+    engines: dict[str, Engine] = {}

@@ -73,7 +73,8 @@ class Outcomes(msgspec.Struct, frozen=True):
     the equal parts of that time. `service_gap` is the largest difference of weighted service (tokens in + 2 × tokens
     out, over weight) between two tenants over any time in which both had requests waiting, `service_gap_end` that of
     whole services at the last arrival between tenants who then wait. `fragmentation_ppm` is the part of the free GPU
-    time that a task of a typical shape could not have used, because less was free than it asks for.
+    time that a task of a typical shape could not have used, because less was free than it asks for. Where replicas
+    follow demand `held_milli_gpu_ns` is what they held in that time, and `starts` how many were started.
     """
 
     policy: str
@@ -87,6 +88,8 @@ class Outcomes(msgspec.Struct, frozen=True):
     service_gap_end: int
     fragmentation_ppm: int
     refusals: dict[str, int]
+    held_milli_gpu_ns: int = 0
+    starts: int = 0
 
 
 def spread(lengths: Sequence[int]) -> Spread:

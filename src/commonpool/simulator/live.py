@@ -37,14 +37,18 @@ class Live(Served):
 
 
 class Station(Batch):
-    """A replica in the simulation. `wakes_at` is the time of its one valid event among the events, -1 for none."""
+    """A replica in the simulation. `wakes_at` is the time of its one valid event among the events, -1 for none.
 
-    __slots__ = ("chance", "serving", "wakes_at")
+    One that is `gone` does not come back, whatever events there are of it.
+    """
+
+    __slots__ = ("chance", "gone", "serving", "wakes_at")
 
     def __init__(self, serving: Serving, seed: int) -> None:
         super().__init__(serving.speed)
         self.serving = serving
         self.wakes_at = -1
+        self.gone = False
         # Each replica draws from a source of its own: its failures do not depend on those of others.
         self.chance = random.Random(f"{seed}:{serving.replica.id}")  # noqa: S311 - not for secrets
 

@@ -9,7 +9,7 @@ import heapq
 from collections import deque
 from typing import Final
 
-from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Settle, Start
+from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Settle, Start, StartReplica, StopReplica
 from commonpool.core.events import (
     Arrived,
     Cancelled,
@@ -21,19 +21,19 @@ from commonpool.core.events import (
     Submitted,
     Ticked,
 )
-from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Outcome, Request, Usage, UsageRecord
+from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Outcome, Replica, Request, Usage, UsageRecord
 from commonpool.core.records import STATUS_CLIENT_GONE
-from commonpool.simulator.cluster import Cluster, Failures
+from commonpool.simulator.cluster import Cluster, Engine, Failures, Serving
 from commonpool.simulator.contract import Decides, Observer, Preempt, Progress, SimulationError
 from commonpool.simulator.live import Live, Station
 from commonpool.simulator.workload import Arrival, Workload
 
 __all__ = ["Decides", "Observer", "Preempt", "Progress", "SimulationError", "run"]
 
-# The machine is told that time passes once a second while a request waits. Where only jobs wait, which do so for
-# hours, a minute is as good and sixty times cheaper.
+# The machine is told that time passes once a second while a request waits, or runs where replicas follow demand. Where
+# only jobs wait, which do so for hours, or where replicas stand idle, a minute is as good and sixty times cheaper.
 TICK_NS: Final = NS_PER_S
-TICK_JOBS_NS: Final = 60 * NS_PER_S
+TICK_SLOW_NS: Final = 60 * NS_PER_S
 # What waits while nothing runs may wait for another hour of the week, for the end of a promise or of a repair; after
 # more than a week it waits for ever.
 STUCK_NS: Final = 8 * 24 * NS_PER_HOUR
@@ -41,6 +41,7 @@ STUCK_NS: Final = 8 * 24 * NS_PER_HOUR
 PROGRESS_STEPS: Final = 5000
 
 STATUS_ENGINE_FAILED: Final = 502
+BROKE: Final = "The replica broke."
 
 # Looked up once: a member of an enum costs more than the rest of its line.
 COMPLETED: Final = Outcome.COMPLETED
@@ -84,6 +85,7 @@ class _Run:
     __slots__ = (
         "_arrivals",
         "_causes",
+        "_engines",
         "_events",
         "_failures",
         "_handle",
@@ -94,7 +96,9 @@ class _Run:
         "_order",
         "_patience_ns",
         "_progress",
+        "_requests",
         "_requests_waiting",
+        "_seed",
         "_stations",
         "_tick_at",
         "_warm",
@@ -117,11 +121,14 @@ class _Run:
         self._patience_ns = patience_ns
         self._progress = progress
         self._warm: bool = cluster.warm
+        self._engines: dict[str, Engine] = cluster.engines
+        self._seed = seed
         self._stations = {serving.replica.id: Station(serving, seed) for serving in cluster.replicas}
         self._live: dict[str, Live] = {}
         self._events: list[_Entry] = []
         self._order = 0
         self._causes: deque[Event] = deque()  # what effects bring about at the same instant
+        self._requests = 0  # that wait or run
         self._requests_waiting = 0
         self._jobs_waiting = 0
         self._tick_at = -1
@@ -167,6 +174,11 @@ class _Run:
                 self._ready(station, now)
             else:
                 self._push(now + station.serving.speed.load_ns, _READY, station)
+        if self._engines:
+            # The machine has the first ones started, in time for the first arrival where the cluster is warm.
+            load_ns = max(engine.speed.load_ns for engine in self._engines.values())
+            self._send(Ticked(), max(0, now - load_ns) if self._warm else now)
+            self._keep_time(now)
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
@@ -178,6 +190,7 @@ class _Run:
         self._live[live.task_id] = live
         self._moved_at = now
         if isinstance(task, Request):
+            self._requests += 1
             self._requests_waiting += 1
             if self._patience_ns is not None:
                 self._push(now + self._patience_ns, _GIVES_UP, None, live)
@@ -185,7 +198,7 @@ class _Run:
         else:
             self._jobs_waiting += 1
             self._send(Submitted(task), now)
-        if self._requests_waiting or self._jobs_waiting:
+        if self._requests_waiting or self._jobs_waiting or self._engines:
             self._keep_time(now)
 
     def _happen(self, event: _Entry, now: int) -> None:
@@ -226,30 +239,46 @@ class _Run:
     def _tick(self, now: int) -> None:
         self._tick_at = -1
         waiting = self._requests_waiting + self._jobs_waiting
-        if not waiting:
+        if not waiting and not self._engines:
             return
-        if now - self._moved_at > STUCK_NS and len(self._live) == waiting:
+        if now - self._moved_at > STUCK_NS and waiting and len(self._live) == waiting:
             self._stuck(now)
         self._send(Ticked(), now)
         self._keep_time(now)
 
     def _ready(self, station: Station, now: int) -> None:
+        if station.gone:
+            return
         if self._failures is not None:
             self._push(now + station.drawn(self._failures.mtbf_ns), _LOST, station)
         self._send(ReplicaReady(station.serving.replica), now)
 
     def _lose(self, station: Station, now: int) -> None:
         """The replica fails: so does all that runs there. It comes back when it is repaired and loaded."""
-        gone = station.clear()
-        station.wakes_at = -1
-        self._send(ReplicaLost(station.serving.replica.id), now)
-        for served in gone:
-            if isinstance(served, Live):
-                self._send(self._again(served, FAILED, Usage(served.tokens_in), STATUS_ENGINE_FAILED), now)
-        if self._failures is not None:
+        if station.gone:
+            return
+        replica = station.serving.replica
+        started = replica.model in self._engines
+        self._send(ReplicaLost(replica.id, BROKE if started else ""), now)
+        self._fail_all(station, now)
+        if started:
+            self._remove(station)
+        elif self._failures is not None:
             repaired = now + station.drawn(self._failures.repair_ns)
             self._push(repaired + station.serving.speed.load_ns, _READY, station)
         self._keep_time(now)
+
+    def _fail_all(self, station: Station, now: int) -> None:
+        gone = station.clear()
+        station.wakes_at = -1
+        for served in gone:
+            if isinstance(served, Live):
+                self._send(self._again(served, FAILED, Usage(served.tokens_in), STATUS_ENGINE_FAILED), now)
+
+    def _remove(self, station: Station) -> None:
+        station.gone = True
+        station.wakes_at = -1
+        del self._stations[station.serving.replica.id]
 
     def _give_up(self, live: Live, now: int) -> None:
         """The client has waited long enough for a first token."""
@@ -296,6 +325,27 @@ class _Run:
                 self._observer.ended(live.arrival, live.record, now)
         elif isinstance(effect, Preempt):
             self._preempt(effect.task_id, now)
+        elif isinstance(effect, StartReplica):
+            self._start_replica(effect.replica, now)
+        elif isinstance(effect, StopReplica):
+            self._stop_replica(effect.replica_id, now)
+
+    def _start_replica(self, replica: Replica, now: int) -> None:
+        engine = self._engines[replica.model]
+        station = self._stations[replica.id] = Station(
+            Serving(replica, engine.speed, engine.context_tokens), self._seed
+        )
+        self._push(now + engine.speed.load_ns, _READY, station)
+
+    def _stop_replica(self, replica_id: str, now: int) -> None:
+        """It ends at once; what still runs there, past the time that it had to drain, fails."""
+        station = self._stations[replica_id]
+        self._remove(station)
+        self._causes.append(ReplicaLost(replica_id))
+        for served in station.clear():
+            if isinstance(served, Live):
+                self._causes.append(self._again(served, FAILED, Usage(served.tokens_in), STATUS_ENGINE_FAILED))
+        self._keep_time(now)
 
     def _begin(self, task_id: str, attempt: int, wait_ns: int, now: int) -> Live:
         live = self._live[task_id]
@@ -353,6 +403,7 @@ class _Run:
 
     def _forget(self, task_id: str) -> Live:
         live = self._live.pop(task_id)
+        self._requests -= not live.job
         if not live.running:
             self._count_waiting(live, -1)
         return live
@@ -371,7 +422,8 @@ class _Run:
             self._push(at, _WAKE, station)
 
     def _keep_time(self, now: int) -> None:
-        at = now + (TICK_NS if self._requests_waiting else TICK_JOBS_NS)
+        quick = self._requests if self._engines else self._requests_waiting
+        at = now + (TICK_NS if quick else TICK_SLOW_NS)
         if self._tick_at < 0 or at < self._tick_at:
             self._tick_at = at
             self._push(at, _TICK, None)

@@ -1,7 +1,8 @@
 """A simulation as a user asks for it: a configuration, a workload, a preset of replicas, and the policies to compare.
 
-The model that is simulated gets the shape and the speed of the preset, and as many replicas as its pool's GPUs hold.
-The rest of the configuration (tenants, groups, tiers, limits) is taken as it is.
+The model that is simulated gets the shape and the speed of the preset, and as many replicas as its pool's GPUs hold, or
+replicas that follow demand within bounds. The rest of the configuration (tenants, groups, tiers, limits) is taken as it
+is.
 """
 
 import random
@@ -10,12 +11,13 @@ from collections.abc import Callable
 import msgspec
 
 from commonpool.config import Config, Sources, merge_tenant, parse_sources
-from commonpool.core.model import NS_PER_HOUR, Deployment, Job, Policy, Replica, Request, Tenant
+from commonpool.core.model import NS_PER_HOUR, Deployment, Job, Policy, Replica, Request, Scaling, Tenant
 from commonpool.simulator.checkers import Checked
-from commonpool.simulator.cluster import Cluster, Serving
+from commonpool.simulator.cluster import Cluster, Engine, Serving
 from commonpool.simulator.contract import Decides, Progress, SimulationError
 from commonpool.simulator.demand import WINDOW_NS, Asks, Demand, by_demand
 from commonpool.simulator.figures import Outcomes
+from commonpool.simulator.fleet import Fleet
 from commonpool.simulator.measures import Measures
 from commonpool.simulator.policies import SharingPolicy, machine_for, prepared
 from commonpool.simulator.presets import Preset
@@ -53,30 +55,34 @@ def prepare(
     model: str | None = None,
     p60: bool = False,
     window_ns: int = WINDOW_NS,
+    scaling: Scaling | None = None,
 ) -> Scenario:
     """The scenario of a configuration and a workload, which `workload_of` makes of its policy and the model.
 
     `model` is the one that requests ask for (None: the configuration's first). With `p60` guarantees are those of
     `by_demand`, and tenants that only the workload knows get the settings that a tenant has by default;
-    `window_ns` is as for `Demand`.
+    `window_ns` is as for `Demand`. With `scaling` the model's replicas follow demand within its bounds.
 
     Raises ConfigError, TraceError, and SimulationError for what cannot be simulated.
     """
     config = parse_sources(sources)
     name = model or next(iter(config.policy.deployments))
-    policy = served(config, name, preset)
+    policy = served(config, name, preset, scaling)
     workload = workload_of(policy, name)
     if p60:
-        policy = served(adopt(sources, workload, policy.deployments[name].pool), name, preset)
+        policy = served(adopt(sources, workload, policy.deployments[name].pool), name, preset, scaling)
+    if scaling is not None:
+        return scenario(policy, workload, following(policy, preset), p60=p60, window_ns=window_ns)
     kinds = {isinstance(arrival.task, Job) for arrival in workload.arrivals}
     replicas = 0 if kinds == {True} else config.models[name].replicas if True in kinds else None
     return scenario(policy, workload, cluster(policy, preset, replicas), p60=p60, window_ns=window_ns)
 
 
-def served(config: Config, model: str, preset: Preset) -> Policy:
+def served(config: Config, model: str, preset: Preset, scaling: Scaling | None = None) -> Policy:
     """The configuration's policy, with nothing but this model, in the preset's shape.
 
-    Raises SimulationError when the configuration has no such model, or its pool cannot hold one replica.
+    Raises SimulationError when the configuration has no such model, or its pool cannot hold one replica, or the most
+    that there may be.
     """
     policy = config.policy
     known = policy.deployments.get(model)
@@ -88,8 +94,20 @@ def served(config: Config, model: str, preset: Preset) -> Policy:
             f"A replica of preset {preset.name} holds {preset.milli_gpu} milli_gpu, and pool {pool.name} of model "
             f"{model} has {pool.milli_gpu}. Name a smaller preset, or give the pool more GPUs."
         )
+    if scaling is not None and pool.milli_gpu < scaling.replicas_max * preset.milli_gpu:
+        raise SimulationError(
+            f"{scaling.replicas_max} replicas of preset {preset.name} hold {scaling.replicas_max * preset.milli_gpu} "
+            f"milli_gpu, and pool {pool.name} has {pool.milli_gpu}. Allow at most {pool.milli_gpu // preset.milli_gpu}."
+        )
     deployment = Deployment(
-        model, preset.name, pool.name, preset.milli_gpu, preset.slots, preset.kv_tokens, preset.context_tokens
+        model,
+        preset.name,
+        pool.name,
+        preset.milli_gpu,
+        preset.slots,
+        preset.kv_tokens,
+        preset.context_tokens,
+        scaling=scaling,
     )
     return msgspec.structs.replace(policy, deployments={model: deployment})
 
@@ -158,6 +176,15 @@ def cluster(policy: Policy, preset: Preset, most: int | None = None) -> Cluster:
     return Cluster(tuple(replicas))
 
 
+def following(policy: Policy, preset: Preset) -> Cluster:
+    """Replicas that follow demand: the machine has them started."""
+    return Cluster(
+        engines={
+            name: Engine(preset.speed, deployment.context_tokens) for name, deployment in policy.deployments.items()
+        }
+    )
+
+
 def service(policy: Policy, cluster: Cluster) -> Callable[[Arrival], int]:
     """How long a task takes that starts at once, in nanoseconds.
 
@@ -165,6 +192,7 @@ def service(policy: Policy, cluster: Cluster) -> Callable[[Arrival], int]:
     prompt of the one that takes its place holds it up. So its use is the part of the replica that it really costs.
     """
     speeds = {serving.replica.model: serving.speed for serving in cluster.replicas}
+    speeds |= {model: engine.speed for model, engine in cluster.engines.items()}
     asks = Asks(policy)
 
     def service_ns(arrival: Arrival) -> int:
@@ -223,11 +251,17 @@ def simulate(
     if check_every:
         checked = Checked(decides, machine, check_every, shared.policy if sharing.promises else None)
         decides = checked
+    decides = fleet = Fleet(decides)
     measures = Measures(shared.workload, shared.policy, shared.demand)
     end = run(shared.workload, decides, shared.cluster, measures, seed=seed, progress=progress)
     if checked:
         checked.finish(end)
-    return measures.outcomes(sharing)
+    outcomes = measures.outcomes(sharing)
+    if not shared.cluster.engines:
+        return outcomes
+    fleet.finish(end)
+    held = fleet.held_milli_gpu_ns(shared.demand.start_ns, shared.demand.end_ns)
+    return msgspec.structs.replace(outcomes, held_milli_gpu_ns=held, starts=len(fleet.lives))
 
 
 def _mean_service_ns(request: Request, service_ns: Callable[[Arrival], int], seed: int) -> int:

@@ -1,6 +1,6 @@
-"""What a store is: usage records, keys and applied configurations, behind one protocol that every store passes.
+"""What a store is: usage records, keys, applied configurations, jobs and releases, behind one protocol.
 
-Calls block: an event loop makes them in a thread. Any thread may call any of them.
+Every store passes the same tests. Calls block: an event loop makes them in a thread. Any thread may call any of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from commonpool.core.model import UsageRecord
+from commonpool.store.jobs import JobStore
+from commonpool.store.releases import ReleaseStore
 
 Scope = Literal["data", "admin"]
 Filters = Mapping[str, Sequence[str]]
@@ -129,7 +131,7 @@ class UsageSink(Protocol):
         """Returns when what was added survives a power cut."""
 
 
-class Store(UsageSink, Protocol):
+class Store(UsageSink, JobStore, ReleaseStore, Protocol):
     """A whole store."""
 
     def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters = NO_FILTERS) -> UsageTable:

@@ -4,6 +4,8 @@
 to the process. The writer (`store.writer`) reads segments back, commits their records to the store and deletes them:
 the files are the queue, so memory is bounded and there is one path for live and for recovered records.
 
+A record is MessagePack, or JSON where one of its numbers is over 64 bits, as the GPU time of a long job can be.
+
 A segment is named by its number. The one with the largest number takes appends; the others are closed for ever.
 """
 
@@ -28,7 +30,18 @@ class JournalError(Exception):
 
 
 class RecordError(JournalError):
-    """A record that can never be kept, such as one with a number over 64 bits; the journal stays as it was."""
+    """A record that can never be kept, such as one that is far too long; the journal stays as it was."""
+
+
+def decoder() -> Callable[[bytes], UsageRecord]:
+    """Makes what reads the payload of a frame. It raises msgspec.DecodeError."""
+    packed = msgspec.msgpack.Decoder(UsageRecord).decode
+    text = msgspec.json.Decoder(UsageRecord).decode
+
+    def decode(payload: bytes) -> UsageRecord:
+        return text(payload) if payload[:1] == b"[" else packed(payload)
+
+    return decode
 
 
 class Journal:
@@ -83,8 +96,8 @@ class Journal:
         JournalError where it could not be kept, RecordError where trying again is vain; nothing of it is left behind.
         """
         try:
-            data = frame(self._encode(record))
-        except (ValueError, OverflowError) as error:
+            data = frame(self._payload(record))
+        except ValueError as error:
             raise RecordError(f"The usage record {record.request_id!r} cannot be written: {error}") from error
         try:
             self._write(data)
@@ -115,6 +128,12 @@ class Journal:
             os.close(self._fd)
             self._fd = -1
             self._tail = (self._tail[0] + 1, 0)
+
+    def _payload(self, record: UsageRecord) -> bytes:
+        try:
+            return self._encode(record)
+        except OverflowError:
+            return msgspec.json.encode(record)
 
     def _write(self, data: bytes) -> None:
         if self._torn:

@@ -17,6 +17,8 @@ from commonpool.store.contract import (
     StoreError,
     UsageTable,
 )
+from commonpool.store.memory_jobs import MemoryJobs
+from commonpool.store.memory_releases import MemoryReleases
 from commonpool.store.summary import (
     NS_PER_DAY,
     PERCENTS,
@@ -32,10 +34,11 @@ from commonpool.store.summary import (
 )
 
 
-class MemoryStore:
+class MemoryStore(MemoryJobs, MemoryReleases):
     """A `contract.Store` that forgets everything at its end and grows without bound until then."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._records: dict[tuple[str, int], UsageRecord] = {}
         self._last_attempts: dict[str, int] = {}
         self._keys: dict[str, Key] = {}

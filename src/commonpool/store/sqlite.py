@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from commonpool.core.model import UsageRecord
-from commonpool.store import sqlite_usage
+from commonpool.core.underuse import Demand
+from commonpool.store import sqlite_jobs, sqlite_releases, sqlite_usage
 from commonpool.store.contract import (
     NO_FILTERS,
     ConfigRevision,
@@ -31,7 +32,9 @@ from commonpool.store.contract import (
     StoreError,
     UsageTable,
 )
+from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, JobState
 from commonpool.store.lock import FolderLock
+from commonpool.store.releases import Release
 from commonpool.store.summary import check_range, query
 
 FILE = "commonpool.db"
@@ -166,6 +169,73 @@ class SqliteStore:
                 ConfigRevision(revision, applied_ns, msgspec.json.decode(sources, type=dict[str, str]))
                 for revision, applied_ns, sources in rows
             )
+
+    def add_job(self, record: JobRecord) -> None:
+        """See `JobStore.add_job`."""
+        with self._transaction(durable=True) as connection:
+            sqlite_jobs.add_job(connection, record)
+
+    def save_job(self, record: JobRecord) -> None:
+        """See `JobStore.save_job`."""
+        with self._transaction(durable=True) as connection:
+            sqlite_jobs.save_job(connection, record)
+
+    def job(self, job_id: str) -> JobRecord | None:
+        """See `JobStore.job`."""
+        with self._snapshot() as connection:
+            return sqlite_jobs.job(connection, job_id)
+
+    def jobs(
+        self, tenant: str | None, states: Sequence[JobState], after: JobPlace | None, limit: int
+    ) -> tuple[JobRecord, ...]:
+        """See `JobStore.jobs`."""
+        with self._snapshot() as connection:
+            return sqlite_jobs.jobs(connection, tenant, states, after, limit)
+
+    def job_attempts(self, job_id: str, limit: int) -> tuple[JobAttempt, ...]:
+        """See `JobStore.job_attempts`."""
+        with self._snapshot() as connection:
+            return sqlite_jobs.job_attempts(connection, job_id, limit)
+
+    def forget_job(self, job_id: str) -> None:
+        """See `JobStore.forget_job`."""
+        with self._transaction(durable=True) as connection:
+            sqlite_jobs.forget_job(connection, job_id)
+
+    def ended_jobs_beyond(self, tenant: str, keep: int, limit: int) -> tuple[str, ...]:
+        """See `JobStore.ended_jobs_beyond`."""
+        with self._snapshot() as connection:
+            return sqlite_jobs.ended_jobs_beyond(connection, tenant, keep, limit)
+
+    def add_release(self, release: Release) -> Release:
+        """See `ReleaseStore.add_release`."""
+        with self._transaction(durable=True) as connection:
+            return sqlite_releases.add_release(connection, release)
+
+    def undo_releases(self, tenant: str, at_ns: int, by: str) -> tuple[Release, ...]:
+        """See `ReleaseStore.undo_releases`."""
+        with self._transaction(durable=True) as connection:
+            return sqlite_releases.undo_releases(connection, tenant, at_ns, by)
+
+    def releases(self, limit: int = 1000) -> tuple[Release, ...]:
+        """See `ReleaseStore.releases`."""
+        with self._snapshot() as connection:
+            return sqlite_releases.releases(connection, limit)
+
+    def released(self) -> dict[str, int]:
+        """See `ReleaseStore.released`."""
+        with self._snapshot() as connection:
+            return sqlite_releases.released(connection)
+
+    def save_demand(self, demands: Iterable[Demand]) -> None:
+        """See `ReleaseStore.save_demand`."""
+        with self._transaction(durable=True) as connection:
+            sqlite_releases.save_demand(connection, demands)
+
+    def demand(self) -> tuple[Demand, ...]:
+        """See `ReleaseStore.demand`."""
+        with self._snapshot() as connection:
+            return sqlite_releases.demand(connection)
 
     def close(self) -> None:
         """See `Store.close`."""

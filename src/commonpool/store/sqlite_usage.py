@@ -1,7 +1,7 @@
 """Questions about usage in SQL. Each is asked on one connection inside a transaction, so its parts agree.
 
 Sums are of the parts x / 10^9 and x % 10^9, joined in Python: a sum of nanoseconds times thousandths of a GPU passes
-64 bits after 2,500 GPU-hours.
+64 bits after 2,500 GPU-hours. One record may pass them too: its use is kept in two columns.
 """
 
 import sqlite3
@@ -14,12 +14,15 @@ from commonpool.core.pricing import exact_cost
 from commonpool.store.contract import LoanRow, Place, UsageTable
 from commonpool.store.summary import NS_PER_DAY, PERCENTS, Keys, Quantiles, Query, Sums, day_label, hour_label, table
 
-COLUMNS = tuple(name for name in UsageRecord.__struct_fields__ if name != "loans")
+_HIGH = "milli_gpu_ns_high"
+COLUMNS = (*(name for name in UsageRecord.__struct_fields__ if name != "loans"), _HIGH)
 
 _NO_WAITS = "[]"
 _encode_waits = msgspec.json.Encoder().encode
 _decode_waits = msgspec.json.Decoder(tuple[Wait, ...]).decode
 _PART = 1_000_000_000
+_HIGH_UNIT = _PART * _PART  # of milli_gpu_ns_high; what is below it is in milli_gpu_ns
+_USE_AT = COLUMNS.index("milli_gpu_ns")
 _TIMES = {"hour": (f"u.arrived_ns / {NS_PER_HOUR}", hour_label), "day": (f"u.arrived_ns / {NS_PER_DAY}", day_label)}
 _LOANS = "usage AS u JOIN loans AS l ON l.request_id = u.request_id AND l.attempt = u.attempt"
 _LOAN_LENGTH = "(l.end_ns - l.start_ns)"
@@ -31,7 +34,6 @@ _SUMMED = {  # field of Sums: what is summed
     "tokens_in": "u.tokens_in",
     "tokens_cached": "u.tokens_cached",
     "tokens_out": "u.tokens_out",
-    "milli_gpu_ns": "u.milli_gpu_ns",
     "wait_ns_sum": f"u.wait_ns * ({_DISPATCHED})",
 }
 
@@ -39,7 +41,9 @@ _SUMMED = {  # field of Sums: what is summed
 def values(record: UsageRecord) -> tuple[Any, ...]:
     """The values of COLUMNS: all before the loans, which are rows of their own, then the waits as text."""
     waits = _encode_waits(record.waits).decode() if record.waits else _NO_WAITS
-    return *msgspec.structs.astuple(record)[:-2], waits
+    high, low = divmod(record.milli_gpu_ns, _HIGH_UNIT)
+    given = msgspec.structs.astuple(record)[:-2]
+    return *given[:_USE_AT], low, *given[_USE_AT + 1 :], waits, high
 
 
 def usage(connection: sqlite3.Connection, question: Query) -> UsageTable:
@@ -110,6 +114,7 @@ def _record(row: tuple[Any, ...], lent: dict[tuple[str, int], list[Loan]]) -> Us
     values["outcome"] = Outcome(values["outcome"])
     values["token_source"] = TokenSource(values["token_source"])
     values["waits"] = _decode_waits(values["waits"])
+    values["milli_gpu_ns"] += values.pop(_HIGH) * _HIGH_UNIT
     return UsageRecord(**values, loans=tuple(lent.get((values["request_id"], values["attempt"]), ())))
 
 
@@ -119,13 +124,13 @@ def _add_use(connection: sqlite3.Connection, question: Query, lines: dict[Keys, 
     where, values = _where(question, "u.tenant")
     rows = connection.execute(
         f"SELECT {_select(keys)} u.micro_per_gpu_hour, count(*), sum({_LAST_ATTEMPT}), sum({_DISPATCHED}),"  # noqa: S608 - values are bound
-        f" max(u.wait_ns * ({_DISPATCHED})), {', '.join(map(_parts, _SUMMED.values()))}"
+        f" max(u.wait_ns * ({_DISPATCHED})), {', '.join(map(_parts, _SUMMED.values()))}, {_use()}"
         f" FROM usage AS u WHERE {where} GROUP BY {_select(keys)} u.micro_per_gpu_hour",
         values,
     )
     for row in rows:
         price, attempts, requests, dispatched, wait_ns_max, *parts = row[len(keys) :]
-        totals = dict(zip(_SUMMED, map(_join, parts[::2], parts[1::2]), strict=True))
+        totals = dict(zip((*_SUMMED, "milli_gpu_ns"), map(_join, parts[::2], parts[1::2]), strict=True))
         sums = Sums(requests=requests, attempts=attempts, dispatched=dispatched, wait_ns_max=wait_ns_max, **totals)
         sums.exact_cost = exact_cost(sums.milli_gpu_ns, price)
         lines.setdefault(_labels(question.by, row), Sums()).add(sums)
@@ -190,6 +195,11 @@ def _select(names: list[str]) -> str:
 
 def _parts(expression: str) -> str:
     return _sums(f"({expression}) / {_PART}", f"({expression}) % {_PART}")
+
+
+def _use() -> str:
+    """The parts of what was used, which is in two columns."""
+    return _sums(f"u.{_HIGH} * {_PART} + u.milli_gpu_ns / {_PART}", f"u.milli_gpu_ns % {_PART}")
 
 
 def _loan_use() -> str:

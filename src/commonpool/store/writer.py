@@ -12,10 +12,9 @@ from itertools import islice
 
 import msgspec
 
-from commonpool.core.model import UsageRecord
 from commonpool.store.contract import RecordRefusedError, UsageSink
 from commonpool.store.frames import frame, frames
-from commonpool.store.journal import Journal
+from commonpool.store.journal import Journal, decoder
 
 BATCH_RECORDS = 1000  # one transaction: long enough to be cheap, short enough to leave the store to others
 INTERVAL_S = 0.1  # a record is in the store this long after it was appended, at most, when all is well
@@ -47,7 +46,7 @@ class Writer:
         self._batch_records = batch_records
         self._interval_s = interval_s
         self._fsync = fsync
-        self._decode = msgspec.msgpack.Decoder(UsageRecord).decode
+        self._decode = decoder()
         self._position = (0, 0)  # all before this byte of this segment is committed
         self._synced = 0  # all segments before this one survive a power cut
         self._left_over = journal.tail[0]  # segments before this one were written by an earlier process

@@ -1,4 +1,4 @@
-"""The product: the only place that wires the parts together, and what the admin API operates on.
+"""The product as one object: its parts wired together, its life, and what the admin API operates on.
 
 Start: state folder and journal, listeners, core, then engines; what fails is one sentence. Stop: no new requests,
 streams finish until the deadline, engines stop, every record reaches the store.
@@ -7,49 +7,50 @@ streams finish until the deadline, engines stop, every record reaches the store.
 import asyncio
 import errno
 import gc
-import signal
-import sys
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import structlog
-import uvloop
 from starlette.routing import BaseRoute
 
 from commonpool import __version__
 from commonpool.api import routes, views, wire
 from commonpool.api.operations import ConflictError, OperationError, UnavailableError
 from commonpool.api.server import Server
-from commonpool.config import Config, Sources, parse_sources, read_sources
+from commonpool.app.house import House, LocalHouse
+from commonpool.config import Config, Sources
 from commonpool.config.structs import Address
+from commonpool.control.jobs import Jobs
 from commonpool.control.replicas import StartError, Supervisor
+from commonpool.control.seat import State, Told
+from commonpool.core import underuse
 from commonpool.core import views as core_views
 from commonpool.core.machine import Machine
 from commonpool.core.model import NS_PER_S, UsageRecord
+from commonpool.core.trial import Trial
+from commonpool.core.underuse import Underuse
 from commonpool.gateway.desk import CoreDesk
-from commonpool.gateway.identity import Identity
 from commonpool.gateway.rates import rate_headers
-from commonpool.gateway.server import Gateway
-from commonpool.observe import logs
 from commonpool.observe.metrics import Gauges, JournalGauges, Meter, ReplicaGauges, TenantGauges
 from commonpool.observe.waits import Waits
 from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, Place, StoreError, UsageTable
 from commonpool.store.journal import Journal
 from commonpool.store.keys import NewKey, mint, rotate
+from commonpool.store.releases import Release
 from commonpool.store.sqlite import SqliteStore
 from commonpool.store.writer import Writer
 
 TICK_S = 1.0
-SERVING = frozenset({"ready", "unknown"})  # one that is too busy to say still takes requests
+FIRST_START_POLL_S = 0.02
+KEEP_DEMAND_S = 3600.0
 FLUSH_S = 2.0  # how long a question waits for the newest records to reach the store
 # After so many new objects the garbage collector looks for cycles. At Python's 700 it goes through the newest of the
 # queue again and again and finds none: with many tenants that is a fifth of a decision (docs/results/core.md).
 COLLECT_EVERY = 50_000
-
-__all__ = ["COLLECT_EVERY", "Product", "StartError", "Started", "run"]
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -76,65 +77,17 @@ class Clock:
         return time.monotonic_ns() + self._offset
 
 
-def run(path: Path, announce: Callable[[Started], None], extra_routes: Sequence[BaseRoute] = ()) -> None:
-    """Serve the configuration at `path` until SIGINT or SIGTERM; a second one stops at once.
-
-    `announce` is called when every model has a ready replica. Raises ConfigError, StartError, StoreError or
-    JournalError, each with a sentence for people.
-    """
-    sources = read_sources(path)
-    config = parse_sources(sources)
-    logs.configure("console" if sys.stderr.isatty() else "json")
-    uvloop.run(_serve(sources, config, announce, extra_routes))
-
-
-async def _serve(
-    sources: Sources, config: Config, announce: Callable[[Started], None], extra_routes: Sequence[BaseRoute]
-) -> None:
-    stop, at_once = asyncio.Event(), asyncio.Event()
-
-    def asked() -> None:
-        if stop.is_set():
-            at_once.set()
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, asked)
-    product = Product(sources, config, extra_routes)
-    try:
-        starting = asyncio.ensure_future(product.start())
-        try:
-            await _first(starting, stop)
-        except BaseException:
-            at_once.set()  # nothing was served yet that would be worth waiting for
-            raise
-        if not stop.is_set():
-            announce(product.started())
-            await stop.wait()
-    finally:
-        await product.stop(at_once)
-
-
-async def _first(work: asyncio.Future[None], stop: asyncio.Event) -> None:
-    """Wait for the work, or abandon it when a stop is asked for."""
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        either: set[asyncio.Future[Any]] = {work, stopping}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            work.result()
-        else:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-    finally:
-        stopping.cancel()
-
-
 class Product:
     """Everything that runs, and the operations on it that the admin API offers (`api.operations.Operations`)."""
 
-    def __init__(self, sources: Sources, config: Config, extra_routes: Sequence[BaseRoute] = ()) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        config: Config,
+        extra_routes: Sequence[BaseRoute] = (),
+        house: House | None = None,
+    ) -> None:
+        house = LocalHouse() if house is None else house
         self._sources = sources
         self._clock = Clock()
         self._started_ns = self._clock()
@@ -151,17 +104,17 @@ class Product:
             self._store.close()
             raise
         self._writer = Writer(self._journal, self._store, report=log.warning)
-        self._identity = Identity(self._store.list_keys(), self._clock)
+        self._identity = house.identity(self._store.list_keys(), self._clock)
         self._config = self._recall(config)
         # 2. Who decides, and who watches.
         self._meter = Meter(self._gauges)
         self._waits = Waits()
         self._desk = CoreDesk(Machine(self._config.policy), self._clock, self._journal, self._seen)
         # 3. Who serves.
-        self._gateway = Gateway(
+        self._gateway = house.data_plane(
             self._config,
             self._desk,
-            self._identity.identify,
+            self._identity,
             clock=self._clock,
             monotonic=time.monotonic_ns,
             ready=self.ready,
@@ -172,10 +125,13 @@ class Product:
         self._supervisor = Supervisor(
             self._config,
             self._clock,
-            ready=self._desk.replica_ready,
-            draining=self._desk.replica_draining,
-            lost=self._desk.replica_lost,
-            in_flight=self._in_flight,
+            Told(self._desk.replica_ready, self._desk.replica_lost),
+            backends=house.backends(self._config),
+        )
+        self._desk.replicas = self._supervisor
+        self._nodes = house.nodes(self._config, self._desk)
+        self._jobs = Jobs(
+            self._store, self._desk, house.jobs(self._config), self._clock, self._spawn, new_id=lambda: uuid.uuid4().hex
         )
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -187,10 +143,32 @@ class Product:
         listen = self._config.listen
         self._gateway_port = await _listen(self._gateway.start, listen.gateway, "listen.gateway")
         self._control_port = await _listen(self._start_control, listen.control, "listen.control")
+        self._supervisor.check(self._config)
+        await self._nodes.look()
+        self._recall_releases()
+        await self._supervisor.adopt()
+        await self._jobs.start()
         self._spawn(self._tick())
-        await self._supervisor.first_start()
+        self._spawn(self._nodes.watch())
+        self._spawn(self._keep_demand())
+        await self._first_start()
         gc.freeze()  # what is there now stays
         gc.set_threshold(COLLECT_EVERY)
+
+    async def _first_start(self) -> None:
+        """Wait until every model that should have a replica has a ready one, or finds no place for it.
+
+        Raises StartError when a model cannot be started at all.
+        """
+        self._desk.tick()
+        while True:
+            models = core_views.models(self._desk.machine.state)
+            for model in models:
+                if model.broken:
+                    raise StartError(f"Model {model.model} cannot be served. {model.error}")
+            if all(model.ready or model.unplaced or not model.wanted for model in models):
+                return
+            await asyncio.sleep(FIRST_START_POLL_S)
 
     async def _start_control(self, address: Address) -> int:
         await self._control.start(address.host, address.port)
@@ -214,8 +192,11 @@ class Product:
             await self._gateway.drain(0)
         hurry.cancel()
         await self._gateway.close()
-        await self._supervisor.stop()
+        await self._jobs.close()
+        self._desk.replicas = None  # what ends now is not replaced
+        await self._supervisor.close()
         await self._control.stop()
+        await self._save_demand()
         self._desk.tick()  # the last try for what could not be written
         for task in self._tasks:
             task.cancel()
@@ -248,6 +229,24 @@ class Product:
         while True:
             await asyncio.sleep(TICK_S)
             self._desk.tick()
+
+    def _recall_releases(self) -> None:
+        """What was learned of the demand, and what was released, holds on."""
+        underuse.recall(self._desk.machine.state, self._store.demand(), self._clock())
+        for tenant, milli_gpu in self._store.released().items():
+            self._desk.released(tenant, milli_gpu)
+
+    async def _keep_demand(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_DEMAND_S)
+            await self._save_demand()
+
+    async def _save_demand(self) -> None:
+        demands = underuse.demands(self._desk.machine.state, self._clock())
+        try:
+            await asyncio.to_thread(self._store.save_demand, demands)
+        except StoreError as error:
+            log.warning("what is known of the demand could not be kept", error=str(error))
 
     def _recall(self, config: Config) -> Config:
         """The file wins over what was applied last; its revision follows on, and a difference is said."""
@@ -320,6 +319,10 @@ class Product:
         principal = self._identity.identify(authorization)
         return principal is not None and principal.scope == "admin"
 
+    def caller(self, authorization: bytes) -> str:
+        principal = self._identity.identify(authorization)
+        return principal.key_id if principal is not None and principal.scope == "admin" else ""
+
     def tenant(self, authorization: bytes) -> str | None:
         principal = self._identity.identify(authorization)
         return principal.tenant if principal is not None and principal.scope == "data" else None
@@ -341,32 +344,38 @@ class Product:
             pools=views.pools(core_views.pools(state), self._config.policy.pools),
             tenants=views.tenants(core_views.tenants(state), waits),
             replicas=self.replicas(),
+            models=views.models(core_views.models(state)),
             loans=views.loans(core_views.loans(state)),
             warnings=self._warnings(),
         )
 
     def replicas(self) -> tuple[wire.ReplicaStatus, ...]:
-        return tuple(
-            wire.ReplicaStatus(
-                id=replica.id,
-                model=replica.model,
-                state=replica.state,
-                since_ns=replica.since_ns,
-                restarts=replica.restarts,
-                running=self._in_flight(replica.id),
-                slots=self._config.models[replica.model].slots if replica.model in self._config.models else 0,
-                milli_gpu=self._config.models[replica.model].milli_gpu if replica.model in self._config.models else 0,
-                address=replica.address,
-                pid=replica.pid,
-                last_error=replica.last_error,
+        state = self._desk.machine.state
+        found = []
+        for seat in self._supervisor.status():
+            replica = seat.replica
+            drains = core_views.draining(state, replica.id) and seat.state is not State.STOPPING
+            found.append(
+                wire.ReplicaStatus(
+                    id=replica.id,
+                    model=replica.model,
+                    state="draining" if drains else str(seat.state),
+                    since_ns=seat.since_ns,
+                    running=self._in_flight(replica.id),
+                    slots=replica.slots,
+                    milli_gpu=replica.milli_gpu,
+                    node=replica.node,
+                    devices=replica.devices,
+                    address=seat.address,
+                    pid=seat.pid,
+                )
             )
-            for replica in self._supervisor.status()
-        )
+        return tuple(found)
 
     def ready(self) -> tuple[bool, str]:
         """Whether every model has a ready replica and work can be metered."""
-        served = {replica.model for replica in self._supervisor.status() if replica.state in SERVING}
-        missing = [name for name in self._config.models if name not in served]
+        models = core_views.models(self._desk.machine.state)
+        missing = [model.model for model in models if not model.ready and (model.wanted or model.broken)]
         if missing:
             return False, f"no replica is ready of: {', '.join(missing)}"
         if not self._journal.healthy:
@@ -404,13 +413,44 @@ class Product:
             self._config = msgspec.structs.replace(config, policy=policy)
             self._sources = sources
             self._notes = []
+            self._supervisor.configure(self._config)
             self._desk.configure(policy)
             self._gateway.reconfigure(self._config)
-            self._spawn(self._supervisor.apply(self._config))
+            await self._nodes.configure(self._config)
 
     def grant(self, tenant: str, elastic_cap: int, until_ns: int) -> None:
         log.info("granted", tenant=tenant, elastic_cap_milli_gpu=elastic_cap, until_ns=until_ns)
         self._desk.granted(tenant, elastic_cap, until_ns)
+
+    def nodes(self) -> wire.Nodes:
+        return views.nodes(self._desk.machine.state, self._clock())
+
+    def place(self, question: wire.PlaceQuestion) -> Trial:
+        return views.place(self._desk.machine.state, question, self._clock())
+
+    def underuse(self) -> Sequence[Underuse]:
+        return underuse.underuse(self._desk.machine.state, self._clock())
+
+    def releasable(self, tenant: str) -> int:
+        return underuse.releasable(self._desk.machine.state, tenant)
+
+    async def release(self, release: Release) -> Release:
+        kept = await asyncio.to_thread(self._store.add_release, release)
+        log.info("released", tenant=kept.tenant, milli_gpu=kept.milli_gpu, by=kept.released_by, reason=kept.reason)
+        self._desk.released(kept.tenant, (await asyncio.to_thread(self._store.released)).get(kept.tenant, 0))
+        return kept
+
+    async def undo_releases(self, tenant: str, by: str) -> Sequence[Release]:
+        undone = await asyncio.to_thread(self._store.undo_releases, tenant, self._clock(), by)
+        log.info("releases undone", tenant=tenant, by=by, releases=len(undone))
+        self._desk.released(tenant, 0)
+        return undone
+
+    async def releases(self) -> Sequence[Release]:
+        return await asyncio.to_thread(self._store.releases)
+
+    def jobs(self) -> Jobs:
+        return self._jobs
 
     async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
         return await asyncio.to_thread(self._after_flush, lambda: self._store.usage(by, since_ns, until_ns, filters))

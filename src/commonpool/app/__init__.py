@@ -1,0 +1,19 @@
+"""The product: the only place that wires the parts together, and what the admin API operates on."""
+
+from commonpool.app.house import DataPlane, House, LocalHouse, Watch
+from commonpool.app.product import COLLECT_EVERY, Clock, Product, Started
+from commonpool.app.serve import run
+from commonpool.control.replicas import StartError
+
+__all__ = [
+    "COLLECT_EVERY",
+    "Clock",
+    "DataPlane",
+    "House",
+    "LocalHouse",
+    "Product",
+    "StartError",
+    "Started",
+    "Watch",
+    "run",
+]

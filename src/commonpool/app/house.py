@@ -1,0 +1,83 @@
+"""What differs between the product in one process on one machine and the product over several nodes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from commonpool.backends.discovery import Discovery
+from commonpool.backends.jobs import JobBackend, LocalJobs
+from commonpool.config import Config
+from commonpool.config.structs import Address
+from commonpool.control.nodes import Nodes
+from commonpool.control.replicas import Backends, default_backends
+from commonpool.gateway.desk import CoreDesk
+from commonpool.gateway.identity import Identity
+from commonpool.gateway.server import Gateway
+from commonpool.store.contract import Key
+
+
+class DataPlane(Protocol):
+    """Where applications connect: the gateway of this process, or one on each node."""
+
+    async def start(self, address: Address) -> int:
+        """Listen; return the port."""
+
+    def reconfigure(self, config: Config) -> None:
+        """Serve by this from now on."""
+
+    async def drain(self, within_ns: int) -> int:
+        """Take nothing new; return when everything has ended, or the time is over, with how many were cut."""
+
+    async def close(self) -> None:
+        """End all connections."""
+
+
+class Watch(Protocol):
+    """Whoever tells the core of the nodes."""
+
+    async def look(self) -> None:
+        """Tell what has changed of the nodes since the last time."""
+
+    async def watch(self) -> None:
+        """Look again and again, until cancelled."""
+
+    async def configure(self, config: Config) -> None:
+        """These are the nodes from now on."""
+
+
+class House(Protocol):
+    """What differs between the product in one process and the product over several nodes."""
+
+    def backends(self, config: Config) -> Backends:
+        """Where replicas run."""
+
+    def jobs(self, config: Config) -> JobBackend:
+        """Where jobs run."""
+
+    def identity(self, keys: Sequence[Key], clock: Callable[[], int]) -> Identity:
+        """Who may come in."""
+
+    def data_plane(self, config: Config, desk: CoreDesk, identity: Identity, **options: Any) -> DataPlane:
+        """Where applications connect; the options are those of `gateway.server.Gateway`."""
+
+    def nodes(self, config: Config, desk: CoreDesk) -> Watch:
+        """Who tells the core of the nodes."""
+
+
+class LocalHouse:
+    """One process on one machine."""
+
+    def backends(self, config: Config) -> Backends:
+        return default_backends(config)
+
+    def jobs(self, config: Config) -> JobBackend:
+        return LocalJobs(config.state / "jobs")
+
+    def identity(self, keys: Sequence[Key], clock: Callable[[], int]) -> Identity:
+        return Identity(keys, clock)
+
+    def data_plane(self, config: Config, desk: CoreDesk, identity: Identity, **options: Any) -> DataPlane:
+        return Gateway(config, desk, identity.identify, **options)
+
+    def nodes(self, config: Config, desk: CoreDesk) -> Watch:
+        here = Discovery()
+        return Nodes(desk, config, discover=here.discover, load=here.load)

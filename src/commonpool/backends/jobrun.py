@@ -1,0 +1,241 @@
+"""`python -m commonpool.backends.jobrun FOLDER ATTEMPT`: runs one attempt at a job, and outlives whoever started it.
+
+It reads its `Spec` from stdin, holds FOLDER/ATTEMPT.lock, starts the command in a session of its own, writes
+FOLDER/ATTEMPT.pid, and returns; a copy of it in the background keeps the log and writes FOLDER/ATTEMPT.exit at the end.
+
+SIGUSR1 asks the job to save itself, SIGUSR2 ends it: SIGTERM to its process group, SIGKILL after the grace. Whatever
+ends the command, nothing that it started is left.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import IO, NoReturn
+
+import msgspec
+
+from commonpool.backends.logfile import BoundedLog
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+SWEEP_S = 5.0  # for processes that the kernel does not let go at once
+CHUNK_BYTES = 65536
+EXIT_REFUSED = 1
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """What to run: the whole environment, and how long after SIGTERM it is ended by force."""
+
+    command: tuple[str, ...]
+    cwd: str
+    environment: dict[str, str]
+    stop_grace_ns: int
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How an attempt ended, and when (nanoseconds since the epoch). `status` is negative for a signal.
+
+    `asked` says that it had been asked to save itself, `stopped` that it was ended on request. `status` None: it is not
+    known, and `reason`, a sentence, says why.
+    """
+
+    status: int | None
+    ended_ns: int
+    asked: bool = False
+    stopped: bool = False
+    reason: str = ""
+
+
+def keep(path: Path, value: Exit | int) -> None:
+    """Write it to `path`, all or nothing, so that it survives a power cut."""
+    draft = path.with_name(path.name + ".new")
+    with draft.open("wb") as file:
+        file.write(msgspec.json.encode(value))
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def main(folder: Path, attempt: str) -> int:
+    """Start the runner; return when the command has been started, or say why not."""
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # whoever started this waits for the end of its pipes
+    spec = msgspec.json.decode(sys.stdin.buffer.read(), type=Spec)
+    lock = os.open(folder / f"{attempt}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _refuse(f"attempt {attempt} runs already")
+    if (folder / f"{attempt}.exit").exists():
+        return _refuse(f"attempt {attempt} has ended already")
+    reading, writing = os.pipe()
+    if os.fork() == 0:  # the lock is held by both from here on
+        os.close(reading)
+        _run(folder, attempt, spec, writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode(errors="replace")
+    return 0 if said == "started" else _refuse(said or "its runner was killed")
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"{why}\n")
+    return EXIT_REFUSED
+
+
+def _run(folder: Path, attempt: str, spec: Spec, writing: int) -> NoReturn:
+    """The runner: this process has no parent that waits for it, and never returns."""
+    log = BoundedLog(folder / "log")
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)  # whoever daemonizes comes to us
+        _silence()
+        if attempt != "1":
+            log.write(f"--- attempt {attempt}\n".encode())
+        said = "started"
+        try:
+            runner = Runner(spec, log)
+            keep(folder / f"{attempt}.pid", os.getpid())
+        except (OSError, ValueError) as error:
+            said = f"{spec.command[0]!r} cannot be run: {getattr(error, 'strerror', None) or error}"
+        os.write(writing, said.encode(errors="replace"))
+        os.close(writing)
+        if said == "started":
+            keep(folder / f"{attempt}.exit", runner.run())
+    except BaseException:  # noqa: BLE001 - nobody else hears of it
+        log.write(traceback.format_exc().encode())
+        os._exit(EXIT_REFUSED)
+    os._exit(0)
+
+
+def _silence() -> None:
+    """Let go of whoever started this: nobody reads what is printed here."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    os.close(null)
+
+
+def _die_with_runner() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Runner:
+    """One command from its start to its end."""
+
+    def __init__(self, spec: Spec, log: BoundedLog) -> None:
+        self._grace_ns = spec.stop_grace_ns
+        self._log = log
+        self._asked = self._stopped = False
+        self._kill_at_ns: int | None = None
+        self._got: list[int] = []
+        self._selector = selectors.DefaultSelector()
+        self._wake, waker = socket.socketpair()
+        for end in (self._wake, waker):
+            end.setblocking(False)
+        self._waker = waker
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        for signum in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+            signal.signal(signum, lambda got, _: self._got.append(got))
+        self._process = subprocess.Popen(  # noqa: S603 - running what users ask for is what jobs are
+            spec.command,
+            cwd=spec.cwd,
+            env=spec.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            start_new_session=True,
+            preexec_fn=_die_with_runner,  # noqa: PLW1509 - one thread runs here
+        )
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        self._output: IO[bytes] | None = self._process.stdout
+        os.set_blocking(self._output.fileno(), False)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._selector.register(self._output, selectors.EVENT_READ)
+
+    def run(self) -> Exit:
+        """Returns when it has ended and nothing of it is left."""
+        while not self._over():
+            for key, _ in self._selector.select(self._timeout_s()):
+                if key.fileobj is self._wake:
+                    with contextlib.suppress(BlockingIOError):
+                        self._wake.recv(4096)
+                else:
+                    self._keep_output()
+            while self._got:
+                self._obey(self._got.pop(0))
+            if self._kill_at_ns is not None and time.monotonic_ns() >= self._kill_at_ns:
+                self._kill_at_ns = None
+                self._signal(signal.SIGKILL)
+        ended_ns = time.time_ns()
+        self._signal(signal.SIGKILL)  # what is left of its group; it is not collected yet, so the number is its own
+        status = self._process.wait()
+        self._sweep()
+        while self._keep_output():
+            pass
+        self._log.close()
+        return Exit(status, ended_ns, self._asked, self._stopped)
+
+    def _over(self) -> bool:
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _timeout_s(self) -> float | None:
+        return None if self._kill_at_ns is None else max(0.0, (self._kill_at_ns - time.monotonic_ns()) / 1e9)
+
+    def _obey(self, signum: int) -> None:
+        if signum == signal.SIGUSR1:
+            self._asked = True
+            self._signal(signal.SIGUSR1)
+        elif signum in {signal.SIGUSR2, signal.SIGTERM}:
+            self._stopped |= signum == signal.SIGUSR2
+            self._signal(signal.SIGTERM)
+            self._kill_at_ns = self._kill_at_ns or time.monotonic_ns() + self._grace_ns
+
+    def _signal(self, signum: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signum)
+
+    def _keep_output(self) -> bool:
+        """Move what is there to the log; whether there was something."""
+        if self._output is None:
+            return False
+        try:
+            data = os.read(self._output.fileno(), CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:  # all who could print have closed it
+            self._selector.unregister(self._output)
+            self._output.close()
+            self._output = None
+        self._log.write(data)
+        return bool(data)
+
+    def _sweep(self) -> None:
+        """Kill and collect whatever has left the group; it has become a child of this process."""
+        children = Path(f"/proc/self/task/{os.getpid()}/children")
+        deadline = time.monotonic() + SWEEP_S
+        while time.monotonic() < deadline and (left := children.read_text().split()):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,134 @@
+"""Ray's nodes: what they have, as the core sees it, and the placement group that takes each one's GPUs."""
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+import ray
+import structlog
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+
+from commonpool.backends.discovery import Discovery
+from commonpool.config.nodes import declared
+from commonpool.config.structs import Config, NodeConfig
+from commonpool.core.model import Device, Node
+
+POOL_LABEL: Final = "commonpool-pool"
+NODE_LABEL: Final = "commonpool-node"  # the node's name in the configuration, where it is not Ray's own
+MIB: Final = 1024 * 1024
+GROUP_S: Final = 5.0  # GPUs that are free are taken at once; those that are not are asked for again
+
+log = structlog.get_logger()
+
+
+class RayNode(msgspec.Struct, frozen=True):
+    """A living node of the cluster. `id` is Ray's; `name` is the core's."""
+
+    id: str
+    name: str
+    address: str
+    gpus: int
+    cpu_milli: int
+    memory_mib: int
+    gpu_model: str = ""
+    pool: str = ""
+
+
+def living() -> list[RayNode]:
+    """The nodes that live now, by name. Asks Ray's head, so it blocks."""
+    found = [of_ray(each) for each in ray.nodes() if each["Alive"]]  # type: ignore[no-untyped-call]
+    return sorted(found, key=lambda node: node.name)
+
+
+def of_ray(found: dict[str, Any]) -> RayNode:
+    """One of `ray.nodes()`."""
+    resources: dict[str, float] = found["Resources"]
+    labels: dict[str, str] = found.get("Labels") or {}
+    model = next((name.partition(":")[2] for name in sorted(resources) if name.startswith("accelerator_type:")), "")
+    return RayNode(
+        id=found["NodeID"],
+        name=labels.get(NODE_LABEL) or found["NodeName"],
+        address=found["NodeManagerAddress"],
+        gpus=int(resources.get("GPU", 0)),
+        cpu_milli=int(1000 * resources.get("CPU", 0)),
+        memory_mib=int(resources.get("memory", 0)) // MIB,
+        gpu_model=model,
+        pool=labels.get(POOL_LABEL, ""),
+    )
+
+
+def to_core(node: RayNode, config: Config) -> Node | None:
+    """The node as the core sees it; None where it is of no pool. What the configuration declares of it goes first."""
+    known = config.nodes.get(node.name)
+    if known is not None and not known.discover:
+        return declared(known)
+    pools = config.policy.pools
+    pool = known.pool if known is not None else node.pool or (next(iter(pools)) if len(pools) == 1 else "")
+    if pool not in pools:
+        return None
+    devices = tuple(Device(f"{node.name}/{at}", model=node.gpu_model) for at in range(node.gpus))
+    return Node(node.name, pool, devices, node.cpu_milli, node.memory_mib)
+
+
+class Nodes:
+    """The nodes whose GPUs are the product's, by name."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[RayNode, PlacementGroup]] = {}
+
+    def find(self, name: str) -> tuple[RayNode, PlacementGroup] | None:
+        """A node that is held, and the group to put actors into."""
+        return self._held.get(name)
+
+    async def hold(self, node: RayNode) -> bool:
+        """Take all of its GPUs; False while somebody else uses one of them."""
+        group = _group(node)
+        if not await asyncio.to_thread(group.wait, GROUP_S):
+            log.warning("the GPUs of a node are in use by others, so it is not used yet", node=node.name)
+            return False
+        self._held[node.name] = (node, group)
+        return True
+
+    def lost(self, name: str) -> None:
+        """The node is gone, or is not wanted any more."""
+        if held := self._held.pop(name, None):
+            remove_placement_group(held[1])
+
+    def release(self) -> None:
+        """Give every node back."""
+        for name in tuple(self._held):
+            self.lost(name)
+
+
+def _group(node: RayNode) -> PlacementGroup:
+    """The node's placement group: that of an earlier run, or a new one."""
+    name = f"commonpool-{node.id}"
+    try:
+        found: PlacementGroup = get_placement_group(name)
+    except ValueError:
+        pass  # there is none yet
+    else:
+        return found
+    bundle = {f"node:{node.address}": 0.001}  # Ray's own resource of each node pins it there
+    if node.gpus:
+        bundle["GPU"] = node.gpus
+    made: PlacementGroup = placement_group([bundle], strategy="STRICT_PACK", name=name, lifetime="detached")
+    return made
+
+
+def release_all() -> None:
+    """Give back the GPUs that an earlier run holds."""
+    for each in placement_group_table().values():
+        if each["name"].startswith("commonpool-") and each["state"] != "REMOVED":
+            remove_placement_group(get_placement_group(each["name"]))
+
+
+def gpus_here() -> int:
+    """How many GPUs this machine has."""
+    return len(Discovery().discover(NodeConfig("here", "", discover=True)).devices)

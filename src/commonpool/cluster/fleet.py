@@ -1,0 +1,223 @@
+"""The data plane of a cluster, as the product sees it: a gateway on every node, all of them at one desk."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import ray
+import structlog
+from ray.exceptions import ActorDiedError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from commonpool.backends.ray.nodes import RayNode, living
+from commonpool.cluster import messages
+from commonpool.cluster.counter import Counter, Hall
+from commonpool.cluster.gateway import GatewayActor
+from commonpool.cluster.messages import Hello, KeyChanged, Readiness, Reconfigured, Welcome
+from commonpool.config.structs import Address, Config
+from commonpool.core.events import HostLoad
+from commonpool.core.model import NS_PER_S
+from commonpool.gateway.desk import CoreDesk
+from commonpool.gateway.identity import Identity
+from commonpool.store.contract import Key
+
+PREFIX: Final = "gateway-"
+BACK_S: Final = 5.0  # for gateways of before to say what runs there; they find a new core within a fraction of it
+AGAIN_S: Final = 0.2
+ANSWER_S: Final = 10.0
+
+log = structlog.get_logger()
+
+
+class SharedIdentity(Identity):
+    """The keys, which the gateways are told of. The product changes them here alone."""
+
+    def __init__(self, keys: Iterable[Key], clock: Callable[[], int]) -> None:
+        self.keys: dict[str, Key] = {}
+        self.changed: Callable[[Key], None] = lambda _key: None
+        super().__init__(keys, clock)
+
+    def add(self, key: Key) -> None:
+        super().add(key)
+        if key.revoked_ns is None:
+            self.keys[key.key_id] = key
+        self.changed(key)
+
+    def revoke(self, key_id: str) -> None:
+        super().revoke(key_id)
+        key = self.keys.pop(key_id, None)
+        if key is not None:
+            self.changed(messages.revoked(key))
+
+
+class Fleet:
+    """The gateways of all nodes. `here` is the id of the node that this process is on."""
+
+    def __init__(
+        self,
+        config: Config,
+        desk: CoreDesk,
+        identity: SharedIdentity,
+        here: str,
+        *,
+        clock: Callable[[], int],
+        ready: Callable[[], tuple[bool, str]],
+        limits: Callable[[str], bytes],
+        failed: Callable[[int, str], None],
+        reconfigured: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._identity = identity
+        self._here = here
+        self._clock = clock
+        self._ready = ready
+        self._limits = limits
+        self._failed = failed
+        self._reconfigured = reconfigured
+        self._desk = desk
+        self._address = config.listen.gateway
+        self._readiness = Readiness(*ready())
+        self._gateways: dict[str, Any] = {}
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self.hall = Hall(self._counter)
+        identity.changed = lambda key: self.hall.tell_all(KeyChanged(key))
+
+    # -- what the product asks -------------------------------------------------------------------------------------
+
+    async def start(self, address: Address) -> int:
+        """Have a gateway on every node; the port of the one here. Raises OSError where that cannot listen."""
+        self._address = address
+        nodes = await asyncio.to_thread(living)
+        before = {name for name in await asyncio.to_thread(ray.util.list_named_actors) if name.startswith(PREFIX)}
+        self.hall.expect(before & {_name(node.id) for node in nodes}, BACK_S)
+        await asyncio.gather(*(self.seen(node) for node in nodes))
+        port: int = await self._gateways[_name(self._here)].port.remote()
+        return port
+
+    def reconfigure(self, config: Config) -> None:
+        self._config = config
+        self.hall.tell_all(Reconfigured(messages.pack_config(config)))
+        self._reconfigured()
+
+    async def drain(self, within_ns: int) -> int:
+        """Let what waits and runs finish at every gateway; how many were cut."""
+        calls = [actor.drain.remote(within_ns) for actor in self._gateways.values()]
+        cut = await asyncio.gather(*(_within(call, within_ns / NS_PER_S + ANSWER_S) for call in calls))
+        return sum(each or 0 for each in cut)
+
+    async def close(self) -> None:
+        """End every gateway."""
+        await asyncio.gather(*(_within(actor.close.remote(), ANSWER_S) for actor in self._gateways.values()))
+        for name in tuple(self._gateways):
+            self._end(name)
+
+    async def loads(self, nodes: Sequence[RayNode]) -> list[HostLoad]:
+        """How busy these nodes are, as far as their gateways answer."""
+        there = [(node, actor) for node in nodes if (actor := self._gateways.get(_name(node.id))) is not None]
+        found = await asyncio.gather(*(_within(actor.load.remote(node.name), ANSWER_S) for node, actor in there))
+        return [load for load in found if load is not None]
+
+    # -- what the cluster says -------------------------------------------------------------------------------------
+
+    async def seen(self, node: RayNode) -> None:
+        """The node is there: it has a gateway from now on."""
+        name = _name(node.id)
+        if name in self._gateways:
+            return
+        actor: Any
+        try:
+            actor = await asyncio.to_thread(ray.get_actor, name)
+        except ValueError:
+            actor = (
+                ray.remote(GatewayActor)
+                .options(
+                    name=name,
+                    lifetime="detached",
+                    max_restarts=-1,
+                    num_cpus=0,
+                    scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+                )
+                .remote(name, Address(node.address, self._address.port), self._config)
+            )
+        self._gateways[name] = actor
+        self._watches[name] = asyncio.create_task(self._watch(name, node, actor), name=name)
+
+    def lost(self, node: RayNode) -> None:
+        """The node is gone, and its gateway with it."""
+        self._end(_name(node.id))
+
+    def tick(self) -> None:
+        """Tell the gateways when the product becomes ready, or stops to be."""
+        readiness = Readiness(*self._ready())
+        if readiness != self._readiness:
+            self._readiness = readiness
+            self.hall.tell_all(readiness)
+
+    def greet(self, hello: Hello) -> Welcome:
+        """A gateway says what it has."""
+        self.hall.greet(hello)
+        return Welcome(
+            self._clock(), messages.pack_config(self._config), list(self._identity.keys.values()), self._readiness
+        )
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _counter(self, hello: Hello) -> Counter:
+        return Counter(hello, self._desk, limits=self._limits, answered=self._answered)
+
+    def _answered(self, code: str, count: int) -> None:
+        for _ in range(count):
+            self._failed(0, code)
+
+    async def _watch(self, name: str, node: RayNode, actor: Any) -> None:
+        """End what a gateway's process had when that is gone; Ray starts the next one."""
+        said = False
+        while True:
+            session = None
+            try:
+                session = await actor.session.remote()
+                try:
+                    await actor.port.remote()
+                except OSError as error:
+                    if not said:
+                        where = f"{node.address}:{self._address.port}"
+                        log.warning("a gateway cannot listen", node=node.name, where=where, reason=_reason(error))
+                    said = True
+                await actor.life.remote()
+            except ActorDiedError:
+                self.hall.lost(name)
+                return
+            except RayError:
+                pass  # its process is gone
+            if session is not None:
+                log.warning("a gateway's process ended; its requests are over", node=node.name)
+                self.hall.lost(name, session)
+            await asyncio.sleep(AGAIN_S)
+
+    def _end(self, name: str) -> None:
+        actor = self._gateways.pop(name, None)
+        if actor is None:
+            return
+        self._watches.pop(name).cancel()
+        with contextlib.suppress(RayError):
+            ray.kill(actor)
+        self.hall.lost(name)
+
+
+def _name(node_id: str) -> str:
+    return PREFIX + node_id
+
+
+def _reason(error: OSError) -> str:
+    cause = getattr(error, "cause", error)
+    return getattr(cause, "strerror", None) or str(cause)
+
+
+async def _within(call: Any, seconds: float) -> Any:
+    """The call's result, or None where its actor is gone or silent."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await call
+    except (RayError, TimeoutError):
+        return None

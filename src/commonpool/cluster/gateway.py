@@ -1,0 +1,107 @@
+"""The gateway of one node, as an actor there: the product's data plane with a desk that is elsewhere."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable
+from typing import Any, Final, cast
+
+import psutil
+import ray
+
+from commonpool.app import Clock
+from commonpool.backends.discovery import Discovery
+from commonpool.cluster.branch import RemoteDesk
+from commonpool.config.structs import Address, Config, NodeConfig
+from commonpool.core.events import HostLoad
+from commonpool.core.model import Node
+from commonpool.gateway.identity import Identity, Principal
+from commonpool.gateway.server import Gateway
+from commonpool.observe import logs
+from commonpool.store.contract import Key
+
+CORE: Final = "core"
+
+
+class CoreActorCalls:
+    """The core actor, found anew for each greeting: it may be another one by then."""
+
+    def __init__(self) -> None:
+        self._actor: Any = None
+
+    async def hello(self, hello: bytes) -> bytes:
+        self._actor = await asyncio.to_thread(ray.get_actor, CORE)
+        return cast("bytes", await self._actor.hello.remote(hello))
+
+    def tell(self, batch: bytes) -> Awaitable[bytes]:
+        return cast("Awaitable[bytes]", self._actor.tell.remote(batch))
+
+    def listen(self, gateway: str, session: str, seen: int, within_s: float) -> Awaitable[bytes]:
+        return cast("Awaitable[bytes]", self._actor.listen.remote(gateway, session, seen, within_s))
+
+
+class GatewayActor:
+    """Serves on `address` from its making on. `name` is the actor's; each process of it is a session of its own."""
+
+    def __init__(self, name: str, address: Address, config: Config) -> None:
+        logs.configure("json")
+        clock = Clock()
+        self._clock = clock
+        self._session = secrets.token_hex(8)
+        self._identity = Identity((), clock)
+        self._desk = RemoteDesk(name, self._session, CoreActorCalls(), self, clock)
+        self._gateway = Gateway(
+            config,
+            self._desk,
+            self._identify,
+            clock=self._desk.now,
+            monotonic=time.monotonic_ns,
+            ready=self._desk.ready,
+            limits=self._desk.limits,
+            failed=lambda _status, code: self._desk.answered(code),
+        )
+        self._discovery = Discovery(ours=psutil.pids)  # the node's GPUs are held for the product alone
+        self._listening = asyncio.ensure_future(self._gateway.start(address))
+        self._talking = asyncio.ensure_future(self._desk.run())
+
+    # -- what the core actor calls ---------------------------------------------------------------------------------
+
+    async def port(self) -> int:
+        """Where it listens. Raises OSError."""
+        return await self._listening
+
+    async def session(self) -> str:
+        return self._session
+
+    async def life(self) -> None:
+        """Never returns: the call fails when this process is gone, which is how the core hears of it."""
+        await self._talking
+
+    async def load(self, node: str) -> HostLoad:
+        """How busy this node is since the last time."""
+        return await asyncio.to_thread(self._discovery.load, node)
+
+    async def discover(self, node: NodeConfig) -> Node:
+        """What this node has, where the configuration does not say it."""
+        return await asyncio.to_thread(self._discovery.discover, node)
+
+    async def drain(self, within_ns: int) -> int:
+        return await self._gateway.drain(within_ns)
+
+    async def close(self) -> None:
+        await self._gateway.close()
+
+    # -- Branch ----------------------------------------------------------------------------------------------------
+
+    def welcomed(self, config: Config, keys: list[Key]) -> None:
+        self._identity = Identity(keys, self._clock)
+        self._gateway.reconfigure(config)
+
+    def reconfigured(self, config: Config) -> None:
+        self._gateway.reconfigure(config)
+
+    def key_changed(self, key: Key) -> None:
+        self._identity.add(key)
+
+    def _identify(self, authorization: bytes) -> Principal | None:
+        return self._identity.identify(authorization)

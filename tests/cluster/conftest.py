@@ -1,0 +1,26 @@
+"""One cluster of three nodes for all tests that need one. They run last, being the slowest."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cluster.town import Town
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "town" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def town(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Town]":
+    pytest.importorskip("ray")
+    from tests.cluster.town import Town  # noqa: PLC0415 - it imports Ray
+
+    town = Town(tmp_path_factory.mktemp("town"))
+    try:
+        town.start()
+        yield town
+    finally:
+        town.stop()

@@ -1,0 +1,146 @@
+"""The product on a real Ray cluster: three nodes with four GPUs each that are only counted, on this machine."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("ray")
+
+from tests.cluster.town import Load, Town
+
+pytestmark = [
+    pytest.mark.usefixtures("town"),
+    # Ray closes few of its files and pipes, and speaks of its own future.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+def settled(town: Town) -> bool:
+    """Nothing runs, nothing waits, and nothing is taken."""
+    return town.open_requests() == 0 and town.in_use() == 0 and not any(r["running"] for r in town.replicas().values())
+
+
+def test_replicas_are_where_the_core_has_placed_them(town: Town) -> None:
+    replicas = town.replicas()
+    taken = [device for each in replicas.values() for device in each["devices"]]
+    assert len(taken) == len(set(taken)) == 2 * len(replicas)
+    for each in replicas.values():
+        assert each["address"].startswith(f"http://{each['node']}:")
+        assert all(device.startswith(f"{each['node']}/") for device in each["devices"])
+        log = town.folder / "var" / "engines" / f"{each['id'].rpartition('.')[0]}.log"
+        visible = ",".join(device.rpartition("/")[2] for device in each["devices"])
+        assert f"devices {visible}" in log.read_text().splitlines()
+
+
+def test_every_node_has_a_gateway_and_each_reaches_every_replica(town: Town) -> None:
+    answers = town.ask_all(*((host, "slow 300", "support") for host in town.hosts * 3))
+    assert {each.status for each in answers} == {200}
+    assert {each.where for each in answers} == {each["node"] for each in town.replicas().values()}
+    town.until(lambda: settled(town))
+
+
+def test_gateways_on_all_nodes_enforce_one_limit_of_requests_at_once(town: Town) -> None:
+    async def main() -> None:
+        asked = [(host, "slow 300", "single") for host in town.hosts * 2]
+        answering = asyncio.ensure_future(asyncio.to_thread(town.ask_all, *asked))
+        most = 0
+        while not answering.done():
+            tenant = next(each for each in await asyncio.to_thread(lambda: town.status()["tenants"])
+                          if each["name"] == "single")  # fmt: skip
+            most = max(most, tenant["running"])
+        assert {each.status for each in answering.result()} == {200}
+        assert most == 1
+
+    asyncio.run(main())
+    spans = sorted(
+        (each["arrived_ns"] + each["wait_ns"], each["arrived_ns"] + each["total_ns"])
+        for each in town.records()
+        if each["tenant"] == "single"
+    )
+    assert len(spans) == 2 * len(town.hosts)
+    assert all(ended <= began for (_, ended), (began, _) in zip(spans, spans[1:], strict=False))
+
+
+def test_gateways_on_all_nodes_enforce_one_limit_of_requests_a_minute(town: Town) -> None:
+    answers = town.ask_all(*((host, "now", "hurried") for host in town.hosts * 3))
+    assert Counter(each.status for each in answers) == {200: 5, 429: len(answers) - 5}
+    left = [int(each.headers["x-ratelimit-remaining-requests"]) for each in answers]
+    assert min(left) == 0
+
+
+def test_a_revoked_key_is_refused_at_every_gateway(town: Town) -> None:
+    made = town.post("/admin/v1/keys", {"tenant": "support", "app": "default"})
+    town.keys["leaver"] = made["key"]
+    town.until(lambda: {a.status for a in town.ask_all(*((host, "now", "leaver") for host in town.hosts))} == {200})
+    town.post(f"/admin/v1/keys/{made['about']['id']}/revoke", {})
+    town.until(lambda: {a.status for a in town.ask_all(*((host, "now", "leaver") for host in town.hosts))} == {401})
+
+
+def test_a_core_that_is_killed_under_load_loses_no_request_and_restarts_no_replica(town: Town) -> None:
+    town.until(lambda: settled(town))
+    replicas = {name: each["pid"] for name, each in town.replicas().items()}
+    earlier = {each["request_id"] for each in town.records()}
+    pid = town.core_pid()
+
+    with Load(town) as load:
+        load.some(5)
+        town.kill_core()
+        load.some(10)
+    answers = load.at(*town.hosts)
+    assert Counter(each.status for each in answers) == {200: len(answers)}
+    town.until(lambda: settled(town) and town.core_pid() != pid)
+    assert {name: each["pid"] for name, each in town.replicas().items()} == replicas
+    records = [each for each in town.records() if each["request_id"] not in earlier]
+    assert Counter(each["request_id"] for each in records if each["outcome"] == "completed") == {
+        each.request_id: 1 for each in answers
+    }
+
+
+def test_a_gateway_whose_process_dies_leaves_nothing_taken_and_comes_back(town: Town) -> None:
+    async def main() -> None:
+        host = town.hosts[1]
+        asking = asyncio.ensure_future(asyncio.to_thread(town.ask_all, *([(host, "slow 5000", "support")] * 12)))
+        while (await asyncio.to_thread(town.open_requests)) < 12:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        town.kill_gateway(host)
+        assert {each.status for each in await asking} == {0}
+
+    asyncio.run(main())
+    town.until(lambda: settled(town))
+    town.until(lambda: {each.status for each in town.ask_all((town.hosts[1], "now", "support"))} == {200})
+
+
+def test_a_node_that_is_killed_under_load_costs_only_what_its_own_clients_see(town: Town) -> None:
+    town.until(lambda: settled(town))
+    dying = next(host for host in town.hosts[1:] if any(each["node"] == host for each in town.replicas().values()))
+    kept = [host for host in town.hosts if host != dying]
+
+    with Load(town) as load:
+        load.some(5)
+        town.kill_node(dying)
+        load.some(10)
+    assert Counter(each.status for each in load.at(*kept)) == {200: len(load.at(*kept))}
+    town.until(lambda: settled(town) and town.ready_replicas() == 4)
+    assert {each["node"] for each in town.replicas().values()} <= set(kept)
+
+
+def test_a_node_that_is_added_under_load_is_used(town: Town) -> None:
+    with Load(town) as load:
+        town.add_node("127.0.0.5")
+        load.some(5)
+    assert {each.status for each in load.at(*load.answers)} == {200}
+    town.until(lambda: {each.status for each in town.ask_all(("127.0.0.5", "now", "support"))} == {200})
+    town.until(lambda: town.status()["pools"][0]["capacity_milli_gpu"] == 4000 * len(town.hosts))
+    town.until(lambda: settled(town))
+
+
+def test_the_next_run_takes_over_what_an_earlier_one_has_left(town: Town) -> None:
+    replicas = {name: each["pid"] for name, each in town.replicas().items()}
+    town.begin()
+    assert {name: each["pid"] for name, each in town.replicas().items()} == replicas
+    answers = town.ask_all(*((host, "now", "support") for host in town.hosts))
+    assert {each.status for each in answers} == {200}

@@ -1,0 +1,274 @@
+"""A Ray cluster on this machine with the product on it, and what a test asks of both."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import psutil
+import ray
+from ray.cluster_utils import Cluster
+
+from commonpool.cluster import launch
+from commonpool.config import read_sources
+from tests.acceptance.product import free_port
+
+PROGRAM = (sys.executable, str(Path(__file__).with_name("engine.py")))
+ATTEMPTS = 4
+START_S = 180.0  # on a machine whose cores are all busy
+NODE = {"num_cpus": 1, "num_gpus": 4, "object_store_memory": 80 * 1024 * 1024}
+
+CONFIG = """
+listen: {{gateway: 127.0.0.1:{gateway}, control: 127.0.0.1:{control}}}
+timeouts: {{drain: 5s}}
+pools: {{main: {{gpus: 16_gpu}}}}
+models:
+  tiny:
+    version: v1
+    gpu: 2_gpu
+    replicas: 4
+    slots: 2
+    context: 2048
+    engine: {{kind: embedded, file: m.gguf}}
+prices: {{currency: EUR, gpu_hour: {{main: 3.60}}}}
+tenants:
+  support:
+    tenant: {{guaranteed: 6_gpu, elastic_cap: 16_gpu}}
+    queue: {{max_wait: 120s}}
+    apps: {{default: {{cost_center: CC-1}}}}
+  research:
+    tenant: {{guaranteed: 6_gpu, elastic_cap: 16_gpu}}
+    queue: {{max_wait: 120s}}
+    apps: {{default: {{cost_center: CC-2}}}}
+  single:
+    tenant: {{guaranteed: 0_gpu, elastic_cap: 16_gpu}}
+    limits: {{concurrent_requests: 1}}
+    apps: {{default: {{cost_center: CC-3}}}}
+  hurried:
+    tenant: {{guaranteed: 0_gpu, elastic_cap: 16_gpu}}
+    limits: {{requests: 5/min}}
+    apps: {{default: {{cost_center: CC-4}}}}
+"""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a client got. `status` 0: the connection broke. `where` is the host of the engine that answered."""
+
+    status: int
+    where: str = ""
+    request_id: str = ""
+    headers: Mapping[str, str] = {}
+
+
+class Town:
+    """`hosts` are the addresses of the nodes that live; the first has the core."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hosts = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+        self.keys: dict[str, str] = {}
+        self.core: Any = None
+        self._gateway, self._control = free_port(), free_port()
+        self._nodes: dict[str, Any] = {}
+        self._cluster: Any = None
+        (folder / "m.gguf").write_bytes(b"GGUF")
+        (folder / "commonpool.yaml").write_text(CONFIG.format(gateway=self._gateway, control=self._control))
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for attempt in range(ATTEMPTS):
+            try:
+                self._begin_cluster()
+                break
+            except Exception:  # on cores that are all busy a node does not come up within Ray's own half a minute
+                if attempt == ATTEMPTS - 1:
+                    raise
+        ray.init(address=self._cluster.address, namespace=launch.NAMESPACE, log_to_driver=False)
+        self.begin()
+
+    def _begin_cluster(self) -> None:
+        self._cluster = Cluster()
+        # Workers that are started beforehand would be of no use.
+        config = {"prestart_worker_first_driver": False}
+        try:
+            head = {"node_ip_address": self.hosts[0], "include_dashboard": False, "_system_config": config, **NODE}
+            self._cluster.add_node(**head)
+            for host in self.hosts[1:]:
+                self._nodes[host] = self._cluster.add_node(node_ip_address=host, **NODE)
+        except BaseException:
+            self._cluster.shutdown()
+            raise
+
+    def begin(self) -> None:
+        """Start the product, or take over from the one that runs."""
+
+        async def begin() -> Any:
+            self.core = await launch.start_core(read_sources(self.folder / "commonpool.yaml"), program=PROGRAM)
+            return await launch.answer(self.core.started)
+
+        started = asyncio.run(begin())
+        self.keys = {new.key.tenant: new.text for new in started.new_keys} or self.keys
+        self.until(lambda: self.ready_replicas() == 4)
+
+    def stop(self) -> None:
+        try:
+            if self.core is not None:
+                asyncio.run(launch.stop_core(self.core))
+        finally:
+            ray.shutdown()
+            if self._cluster is not None:
+                self._cluster.shutdown()
+
+    def add_node(self, host: str) -> None:
+        self._nodes[host] = self._cluster.add_node(node_ip_address=host, **NODE)
+        self.hosts.append(host)
+
+    def kill_node(self, host: str) -> None:
+        """All of its processes end at once, without a word."""
+        self.hosts.remove(host)
+        self._cluster.remove_node(self._nodes.pop(host), allow_graceful=False)
+
+    def kill_core(self) -> None:
+        os.kill(self.core_pid(), signal.SIGKILL)
+
+    def kill_gateway(self, host: str) -> None:
+        """The process that listens on the node's address ends at once."""
+        address = (host, self._gateway)
+        found = [each.pid for each in psutil.net_connections("tcp") if each.laddr == address and each.status == "LISTEN"]
+        assert found[0] is not None
+        os.kill(found[0], signal.SIGKILL)
+
+    def core_pid(self) -> int:
+        return int((self.folder / "var" / "lock").read_text())
+
+    # -- what is asked -------------------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._control}{path}", timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._control}{path}",
+            data=json.dumps(body).encode(),
+            headers={"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def status(self) -> Any:
+        return self.get("/admin/v1/status")
+
+    def replicas(self) -> dict[str, Any]:
+        return {each["id"]: each for each in self.status()["replicas"] if each["state"] == "ready"}
+
+    def ready_replicas(self) -> int:
+        return len(self.replicas())
+
+    def in_use(self) -> int:
+        return sum(tenant["in_use_milli_gpu"] for tenant in self.status()["tenants"])
+
+    def open_requests(self) -> int:
+        return sum(tenant["running"] + tenant["waiting"] for tenant in self.status()["tenants"])
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something of the running product; an answer that is not to be had is no answer."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                if condition():
+                    return
+            time.sleep(0.1)
+        raise AssertionError(f"it did not become so within {START_S} s; the product is now: {self.status()}")
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every usage record."""
+        self.get("/admin/v1/usage?by=tenant&since_ns=0")  # moves the newest into the store
+        file = self.folder / "var" / "commonpool.db"
+        with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as db:
+            db.row_factory = sqlite3.Row
+            return [dict(row) for row in db.execute("SELECT * FROM usage")]
+
+    async def ask(self, client: aiohttp.ClientSession, host: str, text: str, tenant: str = "support") -> Answer:
+        body = {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 5}
+        headers = {"authorization": f"Bearer {self.keys[tenant]}"}
+        url = f"http://{host}:{self._gateway}/v1/chat/completions"
+        try:
+            async with client.post(url, json=body, headers=headers) as answer:
+                said = await answer.json()
+                where = said["choices"][0]["message"]["content"] if answer.status == 200 else ""
+                return Answer(answer.status, where, answer.headers.get("x-request-id", ""), dict(answer.headers))
+        except aiohttp.ClientError:
+            return Answer(0)
+
+    def ask_all(self, *asked: tuple[str, str, str]) -> list[Answer]:
+        """Ask at once: host, text and tenant of each."""
+
+        async def main() -> list[Answer]:
+            async with client() as session:
+                return await asyncio.gather(*(self.ask(session, *each) for each in asked))
+
+        return asyncio.run(main())
+
+
+def client() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=START_S), connector=aiohttp.TCPConnector(limit=0, force_close=True)
+    )
+
+
+class Load:
+    """Clients that ask one after the other, `each` at every living host, in a thread until the `with` ends."""
+
+    def __init__(self, town: Town, each: int = 4) -> None:
+        self._town = town
+        self._each = each
+        self._over = False
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self.answers: dict[str, list[Answer]] = {host: [] for host in town.hosts}
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._over = True
+        self._thread.join()
+
+    async def _run(self) -> None:
+        async with client() as session:
+            await asyncio.gather(
+                *(
+                    self._ask(session, host, ("support", "research")[number % 2])
+                    for host in self.answers
+                    for number in range(self._each)
+                )
+            )
+
+    async def _ask(self, session: aiohttp.ClientSession, host: str, tenant: str) -> None:
+        while not self._over:
+            answer = await self._town.ask(session, host, "slow 50", tenant)
+            self.answers[host].append(answer)
+            if answer.status == 0:
+                await asyncio.sleep(0.2)
+
+    def some(self, count: int) -> None:
+        """Wait for so many more answers at every host that lives."""
+        before = {host: len(answers) for host, answers in self.answers.items() if host in self._town.hosts}
+        self._town.until(lambda: all(len(self.answers[host]) >= had + count for host, had in before.items()))
+
+    def at(self, *hosts: str) -> list[Answer]:
+        return [answer for host in hosts for answer in self.answers[host]]

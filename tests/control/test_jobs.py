@@ -1,0 +1,420 @@
+"""Jobs from submission to end, and over restarts: what is kept, run and billed is what happened, once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from commonpool.backends.base import BackendError
+from commonpool.core.effects import Checkpoint
+from commonpool.core.model import NS_PER_S, Outcome
+from commonpool.store.jobs import JobError, JobNotFoundError, JobState, Task
+from tests.control.job_fakes import START_NS, World, job, policy, task
+
+Story = Callable[[World], Awaitable[None]]
+
+
+def tell(folder: Path, story: Story) -> None:
+    async def whole() -> None:
+        world = World(folder)
+        await world.start()
+        try:
+            await story(world)
+        finally:
+            await world.kill()
+
+    asyncio.run(whole())
+
+
+def test_a_job_runs_and_is_billed(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        # given a job that fits
+        record = await world.jobs.submit(job(), task("train", "--fast"))
+        await world.settle()
+        assert await world.state(record.job.id) == "running"
+        # when it ends well an hour later
+        world.now += 3600 * NS_PER_S
+        world.backend.attempts[record.job.id, 1].end(0, world.now)
+        await world.settle()
+        # then that is what is kept of it
+        kept, (attempt,) = await world.jobs.show(record.job.id)
+        assert (kept.state, kept.ended_ns, kept.reason) == (JobState.DONE, world.now, "")
+        assert (attempt.started_ns, attempt.ended_ns, attempt.exit_status) == (START_NS, world.now, 0)
+        (billed,) = world.records()
+        assert (billed.request_id, billed.endpoint, billed.outcome) == (record.job.id, "job", Outcome.COMPLETED)
+        assert billed.milli_gpu_ns == 2000 * 3600 * NS_PER_S
+
+    tell(tmp_path, story)
+
+
+def test_one_waits_behind_another_and_says_why(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        first = await world.jobs.submit(job("b"), task())
+        second = await world.jobs.submit(job(), task())
+        await world.settle()
+        world.now += NS_PER_S
+        assert [await world.state(each.job.id) for each in (first, second)] == ["running", "queued"]
+        assert sum(wait.ns for wait in world.jobs.waits(second.job.id) or ()) == NS_PER_S
+        assert world.jobs.waits(first.job.id) is None
+        assert [(loan.lender, loan.milli_gpu) for loan in world.jobs.loans(first.job.id)] == [("a", 2000)]
+        world.backend.attempts[first.job.id, 1].end(0, world.now)
+        await world.settle()
+        assert await world.state(second.job.id) == "running"
+        listed = await world.jobs.list(None, every=True, after=None, limit=10)
+        assert {record.job.tenant for record in listed} == {"a", "b"}
+        assert await world.jobs.list("b", every=False, after=None, limit=10) == ()
+
+    tell(tmp_path, story)
+
+
+def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        with pytest.raises(JobError, match="3000 milli_gpu"):
+            await world.jobs.submit(job(milli_gpu=3000), task())
+        with pytest.raises(BackendError, match="is not there"):
+            await world.jobs.submit(job(), Task(("true",), "/none"))
+        with pytest.raises(JobError, match=r"have 7\d{4} bytes and at most 65536 are taken"):
+            await world.jobs.submit(job(), task("x" * 70_000))
+        assert await world.jobs.list(None, every=True, after=None, limit=10) == ()
+        with pytest.raises(JobNotFoundError, match="there is no job 'job-1'"):
+            await world.jobs.show("job-1")
+        assert world.backend.started == []
+
+    tell(tmp_path, story)
+
+
+def test_it_is_durable_before_it_is_answered_for_and_before_it_runs(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(), task())
+        assert world.store.job(record.job.id) is not None
+        # when its state cannot be kept, then it is not started
+        world.store.failing = 1_000_000
+        await world.settle()
+        assert world.backend.started == []
+
+    tell(tmp_path, story)
+
+
+def test_failures_are_retried_as_often_as_asked(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(), task(retries=1))
+        for attempt in (1, 2):
+            await world.settle()
+            world.now += NS_PER_S
+            world.backend.attempts[record.job.id, attempt].end(3 if attempt == 1 else -9, world.now)
+        await world.settle()
+        kept, attempts = await world.jobs.show(record.job.id)
+        assert (kept.state, kept.failures) == (JobState.FAILED, 2)
+        assert kept.reason == "Its command was ended by signal 9."
+        assert [attempt.exit_status for attempt in attempts] == [3, -9]
+        assert [(each.attempt, each.outcome) for each in world.records()] == [(1, "failed"), (2, "failed")]
+        assert world.backend.started == [(record.job.id, 1), (record.job.id, 2)]
+
+    tell(tmp_path, story)
+
+
+def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.backend.broken = "Job cannot be started: no such program."
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        kept, _ = await world.jobs.show(record.job.id)
+        assert (kept.state, kept.reason) == (JobState.FAILED, "Job cannot be started: no such program.")
+        assert [each.outcome for each in world.records()] == [Outcome.FAILED]
+
+    tell(tmp_path, story)
+
+
+def test_cancelling_what_runs_waits_for_its_end(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        cancelling = asyncio.ensure_future(world.jobs.cancel(record.job.id))
+        await world.settle()
+        attempt = world.backend.attempts[record.job.id, 1]
+        assert attempt.asked == ["stop"]
+        assert not cancelling.done()
+        attempt.end(-15, world.now, stopped=True)
+        assert (await cancelling).state is JobState.CANCELLED
+        assert [each.outcome for each in world.records()] == [Outcome.CANCELLED]
+        assert (await world.jobs.cancel(record.job.id)).state is JobState.CANCELLED  # again: nothing happens
+
+    tell(tmp_path, story)
+
+
+def test_cancelling_what_waits(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        first = await world.jobs.submit(job(), task())
+        second = await world.jobs.submit(job(), task())
+        await world.settle()
+        assert (await world.jobs.cancel(second.job.id)).state is JobState.CANCELLED
+        world.backend.attempts[first.job.id, 1].end(0, world.now)
+        await world.settle()
+        assert world.backend.started == [(first.job.id, 1)]
+        assert len(world.records()) == 2
+
+    tell(tmp_path, story)
+
+
+def test_cancelling_while_it_is_being_started_runs_nothing(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        first = await world.jobs.submit(job(), task())
+        second = await world.jobs.submit(job(), task())
+        await world.settle()
+        # when the first ends just as the second is cancelled
+        cancelling = asyncio.ensure_future(world.jobs.cancel(second.job.id))
+        await asyncio.sleep(0)
+        world.backend.attempts[first.job.id, 1].end(0, world.now)
+        assert (await cancelling).state is JobState.CANCELLED
+        await world.settle()
+        # then the second gives back what it was given
+        assert world.backend.started == [(first.job.id, 1)]
+        third = await world.jobs.submit(job(), task())
+        await world.settle()
+        assert await world.state(third.job.id) == "running"
+
+    tell(tmp_path, story)
+
+
+def test_a_job_that_saves_itself_waits_again_and_is_not_a_failure(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(reclaim="checkpoint"), task())
+        await world.settle()
+        keeper = world.jobs._open[record.job.id]
+        keeper.checkpoint(Checkpoint(record.job.id, 1, 3 * NS_PER_S))
+        await world.settle()
+        attempt = world.backend.attempts[record.job.id, 1]
+        assert attempt.asked == ["checkpoint"]
+        assert await world.state(record.job.id) == "saving"
+        world.now += NS_PER_S
+        attempt.end(75, world.now, asked=True)
+        await world.settle()
+        kept, _ = await world.jobs.show(record.job.id)
+        assert (kept.state, kept.failures, kept.queued_ns) == (JobState.RUNNING, 0, world.now)
+        assert world.backend.started == [(record.job.id, 1), (record.job.id, 2)]
+        assert [(each.attempt, each.outcome) for each in world.records()] == [(1, Outcome.CANCELLED)]
+
+    tell(tmp_path, story)
+
+
+def test_a_job_that_does_not_save_itself_goes_on(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(reclaim="checkpoint"), task())
+        await world.settle()
+        world.jobs._open[record.job.id].checkpoint(Checkpoint(record.job.id, 1, 1))
+        await world.settle()
+        assert await world.state(record.job.id) == "running"
+
+    tell(tmp_path, story)
+
+
+def test_status_75_without_having_been_asked_is_a_failure(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        world.backend.attempts[record.job.id, 1].end(75, world.now)
+        await world.settle()
+        assert await world.state(record.job.id) == "failed"
+
+    tell(tmp_path, story)
+
+
+def test_a_store_that_fails_for_a_while_costs_time_and_nothing_else(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        pauses: list[float] = []
+
+        async def pause(seconds: float) -> None:
+            pauses.append(seconds)
+
+        world.jobs.sleep = pause
+        record = await world.jobs.submit(job(), task())
+        world.store.failing = 3
+        await world.settle()
+        assert (len(pauses), await world.state(record.job.id)) == (3, "running")
+
+    tell(tmp_path, story)
+
+
+# -- restarts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_what_runs_is_adopted_and_what_waits_waits_again(tmp_path: Path, *, planned: bool) -> None:
+    async def story(world: World) -> None:
+        # given one that runs and two that wait
+        first, second, third = [await world.jobs.submit(job(tenant), task()) for tenant in "aaa"]
+        await world.settle()
+        # when the product goes away and comes back
+        if planned:
+            await world.jobs.close()
+            with pytest.raises(JobError, match="is stopping"):
+                await world.jobs.submit(job(), task())
+        await world.kill()
+        assert world.backend.attempts[first.job.id, 1].asked == []
+        world.now += 100 * NS_PER_S
+        await world.start()
+        await world.settle()
+        # then the first still holds what it held, and the others wait in their order
+        states = [await world.state(each.job.id) for each in (first, second, third)]
+        assert states == ["running", "queued", "queued"]
+        world.now += NS_PER_S
+        world.backend.attempts[first.job.id, 1].end(0, world.now)
+        await world.settle()
+        world.backend.attempts[second.job.id, 1].end(0, world.now)
+        await world.settle()
+        assert world.backend.started == [(each.job.id, 1) for each in (first, second, third)]
+        billed = world.records()
+        assert [(each.request_id, each.attempt) for each in billed] == [(first.job.id, 1), (second.job.id, 1)]
+        assert billed[0].milli_gpu_ns == 2000 * 101 * NS_PER_S  # from its own start
+        assert billed[0].arrived_ns == START_NS
+
+    tell(tmp_path, story)
+
+
+def test_what_ended_meanwhile_is_settled_once(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        await world.kill()
+        world.now += 10 * NS_PER_S
+        ended_ns = world.now
+        world.backend.attempts[record.job.id, 1].end(0, ended_ns)
+        for _ in range(2):
+            await world.start()
+            await world.settle()
+            kept, _ = await world.jobs.show(record.job.id)
+            assert (kept.state, kept.ended_ns) == (JobState.DONE, ended_ns)
+            assert [(each.attempt, each.milli_gpu_ns) for each in world.records()] == [(1, 20_000 * NS_PER_S)]
+            await world.kill()
+            world.now += 10 * NS_PER_S
+        await world.start()
+
+    tell(tmp_path, story)
+
+
+def test_an_end_that_was_billed_and_not_kept_is_billed_once(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        # given a job whose end is in the journal, and the product killed before the store had it
+        record = await world.jobs.submit(job(), task(retries=1))
+        await world.settle()
+        world.store.failing = 1_000_000
+        world.now += NS_PER_S
+        world.backend.attempts[record.job.id, 1].end(1, world.now)
+        await world.settle()
+        await world.kill()
+        world.store.failing = 0
+        # when it is back, then the next attempt has a record of its own
+        await world.start()
+        await world.settle()
+        world.now += NS_PER_S
+        world.backend.attempts[record.job.id, 2].end(0, world.now)
+        await world.settle()
+        assert await world.state(record.job.id) == "done"
+        assert [(each.attempt, each.outcome, each.run_ns) for each in world.records()] == [
+            (1, Outcome.FAILED, NS_PER_S),
+            (2, Outcome.COMPLETED, NS_PER_S),
+        ]
+
+    tell(tmp_path, story)
+
+
+def test_attempts_are_counted_over_a_restart_while_it_waits(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        # given a job that saved itself for its lender's, which runs now
+        first = await world.jobs.submit(job("b"), task())
+        await world.settle()
+        other = await world.jobs.submit(job(), task())
+        world.now += NS_PER_S
+        world.backend.attempts[first.job.id, 1].end(75, world.now, asked=True)
+        await world.settle()
+        assert [await world.state(each.job.id) for each in (first, other)] == ["queued", "running"]
+        # when the product was away, and the other has ended
+        await world.kill()
+        await world.start()
+        await world.settle()
+        world.backend.attempts[other.job.id, 1].end(0, world.now)
+        await world.settle()
+        # then its second attempt is its second
+        assert world.backend.started[-1] == (first.job.id, 2)
+        world.now += 5 * NS_PER_S
+        world.backend.attempts[first.job.id, 2].end(0, world.now)
+        await world.settle()
+        mine = [(each.attempt, each.run_ns) for each in world.records() if each.request_id == first.job.id]
+        assert mine == [(1, NS_PER_S), (2, 5 * NS_PER_S)]
+
+    tell(tmp_path, story)
+
+
+def test_a_job_whose_tenant_is_gone_waits_no_more(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        # given a job that has run, and waits again
+        first = await world.jobs.submit(job("b"), task())
+        await world.settle()
+        await world.jobs.submit(job(), task())
+        world.backend.attempts[first.job.id, 1].end(75, world.now, asked=True)
+        await world.settle()
+        new = await world.jobs.submit(job("b"), task())
+        await world.kill()
+        # when its tenant is gone at the next start
+        world.policy = policy(without="b")
+        await world.start()
+        await world.settle()
+        for each in (first, new):
+            assert await world.state(each.job.id) == "failed"
+        assert "Tenant b does not exist any more" in (await world.jobs.show(new.job.id))[0].reason
+
+    tell(tmp_path, story)
+
+
+def test_a_job_whose_tenant_is_gone_ends_and_is_not_tried_again(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job("b"), task(retries=1))
+        await world.settle()
+        await world.kill()
+        world.policy = policy(without="b")
+        await world.start()
+        world.backend.attempts[record.job.id, 1].end(1, world.now)
+        await world.settle()
+        kept, _ = await world.jobs.show(record.job.id)
+        assert (kept.state, kept.reason) == (JobState.FAILED, "Its command exited with status 1.")
+
+    tell(tmp_path, story)
+
+
+def test_what_cannot_be_adopted_fails_with_a_reason(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        await world.kill()
+        world.backend.broken = "The runner of job job-1 does not say that it has started."
+        await world.start()
+        await world.settle()
+        kept, _ = await world.jobs.show(record.job.id)
+        assert (kept.state, kept.reason) == (JobState.FAILED, world.backend.broken)
+
+    tell(tmp_path, story)
+
+
+def test_only_so_many_ended_jobs_are_kept(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.jobs.ended_kept = 2
+        for _ in range(4):
+            record = await world.jobs.submit(job(), task())
+            await world.settle()
+            world.now += 1
+            world.backend.attempts[record.job.id, 1].end(0, world.now)
+            await world.settle()
+        listed = await world.jobs.list(None, every=True, after=None, limit=10)
+        assert [record.job.id for record in listed] == ["job-4", "job-3"]
+        assert world.backend.forgotten == ["job-1", "job-2"]
+        assert len(world.records()) == 4
+
+    tell(tmp_path, story)
+
+
+def test_logs_come_from_the_backend(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        assert (await world.jobs.logs("j", "7")).text == "log of j"
+
+    tell(tmp_path, story)

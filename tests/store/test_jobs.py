@@ -1,0 +1,118 @@
+"""What every store does with jobs."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from commonpool.core.model import Hardware, Job
+from commonpool.store.contract import StoreError
+from commonpool.store.jobs import OPEN, JobAttempt, JobRecord, JobState, JobStore, Task, definition_bytes
+from commonpool.store.memory import MemoryStore
+from commonpool.store.sqlite import SqliteStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
+    opened = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "state")
+    with closing(opened):
+        yield opened
+
+
+def job(job_id: str, tenant: str = "a", submitted_ns: int = 5, state: JobState = JobState.QUEUED) -> JobRecord:
+    what = Job(job_id, tenant, "default", "main", "batch", 2000, hardware=Hardware(2000), expected_ns=9)
+    task = Task(("train", "--fast", "grün"), "/home", {"A": "1"}, "a run", retries=2)
+    return JobRecord(what, task, submitted_ns, submitted_ns, state)
+
+
+def attempt(number: int) -> JobAttempt:
+    return JobAttempt(number, "n0", ("n0/0", "n0/1.2"), started_ns=7)
+
+
+def ids(found: tuple[JobRecord, ...]) -> list[str]:
+    return [record.job.id for record in found]
+
+
+def test_a_job_comes_back_as_it_was(store: JobStore) -> None:
+    record = job("j1")
+    store.add_job(record)
+    assert store.job("j1") == record
+    assert store.job("j2") is None
+    changed = msgspec.structs.replace(
+        record, state=JobState.FAILED, queued_ns=8, failures=2, ended_ns=12, reason="why", attempt=attempt(1)
+    )
+    store.save_job(changed)
+    assert store.job("j1") == changed
+
+
+def test_an_id_is_taken_once(store: JobStore) -> None:
+    store.add_job(job("j1"))
+    with pytest.raises(StoreError, match="'j1' exists already"):
+        store.add_job(job("j1", "b"))
+    assert store.job("j1") == job("j1")
+
+
+def test_attempts_are_kept_and_the_latest_is_the_jobs(store: JobStore) -> None:
+    record = job("j1")
+    store.add_job(record)
+    assert store.job_attempts("j1", 10) == ()
+    for number in range(1, 5):
+        begun = attempt(number)
+        ended = msgspec.structs.replace(begun, ended_ns=10 + number, exit_status=-9)
+        for latest in (begun, ended):
+            store.save_job(msgspec.structs.replace(record, attempt=latest))
+    assert [each.attempt for each in store.job_attempts("j1", 3)] == [2, 3, 4]
+    assert store.job_attempts("j1", 1) == (ended,)
+    found = store.job("j1")
+    assert found is not None
+    assert found.attempt == ended
+
+
+def test_jobs_come_newest_first_in_pages(store: JobStore) -> None:
+    for job_id, tenant, submitted_ns in (("j2", "a", 1), ("j1", "a", 1), ("j3", "b", 2), ("j4", "a", 3)):
+        store.add_job(job(job_id, tenant, submitted_ns))
+    store.save_job(job("j4", "a", 3, JobState.DONE))
+    every = tuple(JobState)
+    assert ids(store.jobs(None, every, None, 10)) == ["j4", "j3", "j2", "j1"]
+    assert ids(store.jobs(None, OPEN, None, 10)) == ["j3", "j2", "j1"]
+    assert ids(store.jobs("a", every, None, 10)) == ["j4", "j2", "j1"]
+    assert ids(store.jobs("a", every, (3, "j4"), 1)) == ["j2"]
+    assert ids(store.jobs("a", every, (1, "j2"), 9)) == ["j1"]
+    assert store.jobs("c", every, None, 9) == ()
+
+
+def test_what_is_forgotten_does_not_come_back(store: JobStore) -> None:
+    record = msgspec.structs.replace(job("j1"), attempt=attempt(1))
+    store.add_job(record)
+    store.forget_job("j1")
+    store.forget_job("j1")
+    store.save_job(record)
+    assert store.job("j1") is None
+    assert store.job_attempts("j1", 9) == ()
+
+
+def test_the_oldest_ended_ones_are_found(store: JobStore) -> None:
+    for number in range(6):
+        store.add_job(job(f"j{number}", submitted_ns=number))
+        if number != 1:
+            store.save_job(job(f"j{number}", submitted_ns=number, state=JobState.CANCELLED))
+    store.add_job(job("other", "b", 0))
+    assert store.ended_jobs_beyond("a", 3, 10) == ("j2", "j0")
+    assert store.ended_jobs_beyond("a", 3, 1) == ("j2",)
+    assert store.ended_jobs_beyond("a", 5, 10) == ()
+
+
+def test_jobs_survive_the_process(tmp_path: Path) -> None:
+    record = msgspec.structs.replace(job("j1"), attempt=attempt(1), state=JobState.RUNNING)
+    with closing(SqliteStore(tmp_path)) as first:
+        first.add_job(record)
+    with closing(SqliteStore(tmp_path)) as second:
+        assert second.job("j1") == record
+
+
+def test_a_definition_is_measured_as_it_is_kept() -> None:
+    record = job("j1")
+    longer = msgspec.structs.replace(record.task, cwd=record.task.cwd + "ü")
+    assert definition_bytes(record.job, longer) == definition_bytes(record.job, record.task) + 2

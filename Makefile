@@ -95,7 +95,7 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: bench-core bench-policies bench-scaling bench-gateway bench-sharing bench-models ## run every benchmark and print its figures
+bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-sharing bench-models ## run every benchmark and print its figures
 
 .PHONY: bench-core
 bench-core: $(DEV) ## measure the core alone, pure and compiled
@@ -110,6 +110,11 @@ bench-policies: $(DEV) ## compare policies on public traces (COMMONPOOL_TRACES=F
 .PHONY: bench-scaling
 bench-scaling: $(DEV) ## let replicas follow a day's demand (COMMONPOOL_TRACES=FOLDER) and write docs/results/scaling.md
 	@$(BIN)/python -m benchmarks.bench_scaling
+
+.PHONY: bench-placement
+bench-placement: $(DEV) ## place a public trace (COMMONPOOL_TRACES=FOLDER) and write docs/results/placement.md
+	@$(MAKE) --no-print-directory compile || echo "measuring the pure core only"
+	@$(BIN)/python -m benchmarks.bench_placement
 
 .PHONY: bench-gateway
 bench-gateway: $(DEV) ## measure the data plane beside a plain proxy

@@ -21,7 +21,7 @@ import msgspec
 from commonpool.backends import probe
 from commonpool.backends.local import LocalBackend, LocalHandle
 from commonpool.config.structs import EmbeddedEngine, Model
-from commonpool.core.model import NS_PER_S
+from commonpool.core.model import NS_PER_S, Replica
 from commonpool.engines.files import resolve
 
 ROUNDS = 5
@@ -87,7 +87,7 @@ async def _answers(path: Path, folder: Path) -> list[str]:
 
 async def _start(path: Path, folder: Path) -> LocalHandle:
     model = Model("bench", "1", "cpu", 1000, 1, SLOTS, 1024, SLOTS * 1024, EmbeddedEngine(str(path), threads=1))
-    return await LocalBackend(folder).start(model, 0, "bench-0.1")
+    return await LocalBackend(folder).start(model, 0, Replica("bench-0.1", "bench", 1000, SLOTS, SLOTS * 1024))
 
 
 async def _rate(handle: LocalHandle, parallel: int) -> float:

@@ -20,7 +20,7 @@ from benchmarks.scaling_runs import (
     Day,
 )
 
-from commonpool.core.model import NS_PER_HOUR, NS_PER_S
+from commonpool.core.model import NS_PER_S
 from commonpool.simulator.figures import Figures, ppm
 from commonpool.simulator.report import duration, gpu_hours, percent
 
@@ -159,8 +159,8 @@ def _waits(figures: Figures) -> str:
 
 
 def _hour(day: Day, part: int) -> str:
-    minutes = day.length_ns * part // PARTS // (60 * NS_PER_S)
-    return f"{minutes // 60:02}:{minutes % 60:02}" if day.length_ns >= NS_PER_HOUR else f"{minutes} min"
+    minutes = (day.length_ns * part // PARTS + 30 * NS_PER_S) // (60 * NS_PER_S)  # the nearest
+    return f"{minutes // 60:02}:{minutes % 60:02}"
 
 
 def _row(name: str, days: dict[str, Day], figure: Callable[[Day], str]) -> list[str]:

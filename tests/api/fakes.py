@@ -7,8 +7,9 @@ import msgspec
 from commonpool.api import views, wire
 from commonpool.api.operations import ConflictError
 from commonpool.config import Config, Sources, parse_sources
-from commonpool.core import underuse
+from commonpool.core import moves, underuse
 from commonpool.core.events import Released
+from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
 from commonpool.core.model import UsageRecord
 from commonpool.core.trial import Trial
@@ -129,6 +130,9 @@ class FakeOperations:
 
     def place(self, question: wire.PlaceQuestion) -> Trial:
         return views.place(self.machine.state, question, NOW)
+
+    def hints(self) -> Sequence[Hint]:
+        return moves.worthwhile(self.machine.state, (), NOW)
 
     def underuse(self) -> Sequence[underuse.Underuse]:
         return self.underused

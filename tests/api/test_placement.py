@@ -54,3 +54,7 @@ def test_what_can_never_be_is_an_answer(local: TestClient) -> None:
     trial = msgspec.json.decode(answer.content, type=Trial)
     assert answer.status_code == 200
     assert "1500 milli_gpu are more than one GPU and not whole GPUs" in trial.impossible
+
+
+def test_hints_are_none_where_nothing_could_be_merged(local: TestClient) -> None:
+    assert local.get("/admin/v1/hints").json() == {"hints": []}

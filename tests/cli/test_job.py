@@ -111,7 +111,22 @@ def test_list(product: FakeOperations, capsys: pytest.CaptureFixture[str]) -> No
         assert "waiting for 4 s: " in waiting
         assert run(["job", "list", "--all", "--control", url]) == ExitCode.OK
         failed = capsys.readouterr().out.splitlines()[2].split()
-        assert failed == ["job-1", "two", "support", "failed", "0.5", "with", "10GiB", "1", "s", "10", "s", "3", "It", "broke."]
+        assert failed == [
+            "job-1",
+            "two",
+            "support",
+            "failed",
+            "0.5",
+            "with",
+            "10GiB",
+            "1",
+            "s",
+            "10",
+            "s",
+            "3",
+            "It",
+            "broke.",
+        ]
         assert run(["job", "list", "--tenant", "support", "--json", "--control", url]) == ExitCode.OK
         assert [job["id"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["job-0"]
         assert run(["job", "list", "--tenant", "research", "--control", url]) == ExitCode.OK

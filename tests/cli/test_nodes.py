@@ -65,7 +65,7 @@ def test_a_node_says_how_it_is() -> None:
 
 
 def test_pools() -> None:
-    assert " ".join(drawn(replaced())[-1]) == "pool main: 0.25 of 1 gpu free, 0.25 of that on partly used devices"
+    assert " ".join(drawn(replaced())[-1]) == "pool main: 0.25 of 1 gpu free, 0.25 of that fragmented"
     counted = wire.Nodes((PoolDevices("main", False, 4000, 500, 0),), ())
     assert [" ".join(line) for line in drawn(counted)] == [
         "pool main: 0.5 of 4 gpu free; its nodes are not known, so its GPUs are only counted"

@@ -125,12 +125,25 @@ def test_generated_tenants_need_no_trace(config: Path, capsys: pytest.CaptureFix
     assert [row[0] for row in rows(out, "tenant (vtc)")] == ["research", "support"]
 
 
+def test_replicas_follow_demand_within_bounds(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["simulate", "--config", str(config), "--synthetic", "600s", "--policy", "fifo", "--preset", "7b-h100"]
+    assert run([*arguments, "--replicas", "1-3"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "held gpu h" in out
+    held, starts = rows(out, "policy")[0][-2:]
+    assert 1 <= int(starts) <= 3
+    assert 0.1 < float(held) < 0.6  # ten minutes of one replica to ten of three
+    assert run([*arguments, "--replicas", "1-9"]) == ExitCode.FAILED
+    assert "Allow at most 4." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--policy", "lottery"], "there is no policy 'lottery'; there are fifo, static, priority, preempt, vtc, "),
         (["--preset", "1t"], "there is no preset '1t'; there are 7b-a100, "),
         (["--guarantees", "p99"], "--guarantees 'p99' is neither config nor p60"),
+        (["--replicas", "5-2"], "--replicas '5-2' is not a range; write it like 1-8"),
         (["--speed", "0"], "--speed '0' is not a factor above zero; write it like 2 or 0.5"),
         (["--speed", "fast"], "--speed 'fast' is not a factor above zero"),
         (["--synthetic", "1h"], "give either --trace FILE or --synthetic DURATION"),

@@ -60,3 +60,8 @@ def test_unreadable_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     assert out == ""
     assert err == f"commonpool: {tmp_path / 'no.yaml'}: does not exist; check the path\n"
+
+
+def test_an_address_is_of_a_ray_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["up", "--address", "auto"]) == ExitCode.FAILED
+    assert "add --backend ray" in capsys.readouterr().err

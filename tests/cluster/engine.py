@@ -17,10 +17,14 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding
 async def main() -> None:
     spec = json.loads(sys.stdin.readline())
     server = await asyncio.start_server(lambda r, w: serve(spec["host"], r, w), spec["host"], 0)
-    print(json.dumps({"host": spec["host"], "port": server.sockets[0].getsockname()[1]}), flush=True)
-    print("devices", os.environ.get("CUDA_VISIBLE_DEVICES"), file=sys.stderr, flush=True)
+    say(1, json.dumps({"host": spec["host"], "port": server.sockets[0].getsockname()[1]}))
+    say(2, f"devices {os.environ.get('CUDA_VISIBLE_DEVICES')}")
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     os._exit(0)
+
+
+def say(to: int, line: str) -> None:
+    os.write(to, f"{line}\n".encode())
 
 
 async def serve(host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -177,4 +177,3 @@ class Gateway:
     async def end(self) -> None:
         self._talking.cancel()
         await asyncio.gather(self._talking, return_exceptions=True)
-

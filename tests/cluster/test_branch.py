@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -127,7 +126,7 @@ def test_what_ends_while_the_core_is_away_is_settled_once_by_the_next(tmp_path: 
         await until(lambda: core.use == 0)
         await quiet(core)
         assert sorted(each.request_id for each in core.records) == ["a-1", "a-2", "a-3"]
-        assert left.attempts == left.over == []
+        assert (left.attempts, left.over) == ([], [])
         await gateway.end()
 
     run(main)
@@ -168,7 +167,7 @@ def test_what_waits_is_submitted_again_only_when_every_gateway_has_told_what_run
         await until(lambda: core.hall.open_requests == 1)
         await asyncio.sleep(0.05)
         assert waiting.attempts == []
-        b._talking = asyncio.ensure_future(b.desk.run())  # type: ignore[attr-defined]
+        b._talking = asyncio.ensure_future(b.desk.run())
         await until(lambda: core.waiting == 1)
         assert waiting.attempts == []
         running[0].end()
@@ -251,7 +250,67 @@ def test_a_changed_key_reaches_the_gateways(tmp_path: Path) -> None:
     run(main)
 
 
-Step = Callable[[random.Random], Awaitable[None]]
+class Storm:
+    """Two gateways and their clients, and a core that is lost in all ways, as the dice have it."""
+
+    def __init__(self, core: Core, dice: random.Random) -> None:
+        self.core = core
+        self.gateways = [Gateway(core, "a"), Gateway(core, "b")]
+        self.clients: list[Client] = []
+        self.left: set[str] = set()
+        self.ended: set[tuple[str, int]] = set()
+        self._dice = dice
+
+    def act(self) -> None:
+        """One thing happens."""
+        what = self._dice.choices(
+            [self.arrive, self.end, self.fail, self.leave, self.core.restart, self.stumble, self.lose],
+            [40, 24, 6, 8, 7, 5, 10],
+        )[0]
+        what()
+
+    def arrive(self) -> None:
+        self.clients.append(self._dice.choice(self.gateways).client(str(len(self.clients))))
+
+    def end(self, *, retry: bool = False) -> None:
+        if running := self._running():
+            chosen = self._dice.choice(running)
+            self.ended.add((chosen.request.id, chosen.attempts[-1]))
+            chosen.end(Outcome.FAILED if retry else Outcome.COMPLETED, retry=retry)
+
+    def fail(self) -> None:
+        self.end(retry=True)
+
+    def leave(self) -> None:
+        waiting = [each for each in self.clients if not each.attempts and not self._over(each)]
+        if waiting:
+            chosen = self._dice.choice(waiting)
+            self.left.add(chosen.request.id)
+            chosen.desk.cancel(chosen.request.id)
+
+    def stumble(self) -> None:
+        self.core.down = not self.core.down
+
+    def lose(self) -> None:
+        self.core.lose[self._dice.choice(["hello", "tell", "listen"])] += 1
+
+    def calm(self) -> bool:
+        """Nothing is lost any more, and all that runs ends; whether everything is over."""
+        self.core.down = False
+        self.core.ticked()
+        for _ in self._running():
+            self.end()
+        return all(map(self._over, self.clients))
+
+    def _running(self) -> list[Client]:
+        return [
+            each
+            for each in self.clients
+            if each.attempts and not self._over(each) and (each.request.id, each.attempts[-1]) not in self.ended
+        ]
+
+    def _over(self, client: Client) -> bool:
+        return bool(client.over) or client.request.id in self.left
 
 
 @settings(max_examples=25, deadline=None)
@@ -262,57 +321,16 @@ def test_whatever_is_lost_everything_ends_once_and_nothing_stays_taken(
     async def main() -> None:
         dice = random.Random(seed)
         core = Core(tmp_path_factory.mktemp("core"))
-        gateways = [Gateway(core, "a"), Gateway(core, "b")]
-        clients: list[Client] = []
-        cancelled: set[str] = set()
-
-        def act() -> None:
-            what = dice.random()
-            runs = [each for each in clients if each.attempts and not each.over and each.request.id not in cancelled
-                    and each.attempts[-1] not in ended[each.request.id]]  # fmt: skip
-            waits = [each for each in clients if not each.attempts and not each.over
-                     and each.request.id not in cancelled]  # fmt: skip
-            if what < 0.4:
-                clients.append(dice.choice(gateways).client(str(len(clients))))
-            elif what < 0.7 and runs:
-                chosen = dice.choice(runs)
-                retry = dice.random() < 0.2
-                ended[chosen.request.id].append(chosen.attempts[-1])
-                chosen.end(Outcome.FAILED if retry else Outcome.COMPLETED, retry=retry)
-            elif what < 0.78 and waits:
-                chosen = dice.choice(waits)
-                cancelled.add(chosen.request.id)
-                chosen.desk.cancel(chosen.request.id)
-            elif what < 0.85:
-                core.restart()
-            elif what < 0.9:
-                core.down = not core.down
-            else:
-                core.lose[dice.choice(["hello", "tell", "listen"])] += 1
-
-        ended: dict[str, list[int]] = {f"{name}-{number}": [] for name in "ab" for number in range(80)}
+        storm = Storm(core, dice)
         for _ in range(80):
-            act()
+            storm.act()
             await asyncio.sleep(dice.choice((0, 0, 0.001)))
-        core.down = False
-
-        def finish() -> bool:
-            core.ticked()
-            for each in clients:
-                if each.attempts and not each.over and each.attempts[-1] not in ended[each.request.id]:
-                    ended[each.request.id].append(each.attempts[-1])
-                    each.end()
-            return all(each.over or each.request.id in cancelled for each in clients)
-
-        await until(finish)
+        await until(storm.calm)
         await until(lambda: core.use == 0 and core.waiting == 0 and core.hall.open_requests == 0)
-        for each in clients:
-            assert len(each.over) <= 1
-            assert len(set(each.attempts)) == len(each.attempts)
-        # Each attempt that was made has its record, whichever core wrote it; a second one says the same.
-        records = {(each.request_id, each.attempt) for each in core.records if each.replica}
-        assert records >= {(each.request.id, attempt) for each in clients for attempt in ended[each.request.id]}
-        for gateway in gateways:
+        assert all(len(each.over) <= 1 and len(set(each.attempts)) == len(each.attempts) for each in storm.clients)
+        # Each attempt that was made has its record, whichever core wrote it; the store takes one of each.
+        assert {(each.request_id, each.attempt) for each in core.records} >= storm.ended
+        for gateway in storm.gateways:
             await gateway.end()
 
     run(main)

@@ -1,6 +1,7 @@
 """The product on a real Ray cluster: three nodes with four GPUs each that are only counted, on this machine."""
 
 import asyncio
+import itertools
 from collections import Counter
 
 import pytest
@@ -56,13 +57,14 @@ def test_gateways_on_all_nodes_enforce_one_limit_of_requests_at_once(town: Town)
         assert most == 1
 
     asyncio.run(main())
+    town.until(lambda: settled(town))
     spans = sorted(
         (each["arrived_ns"] + each["wait_ns"], each["arrived_ns"] + each["total_ns"])
         for each in town.records()
         if each["tenant"] == "single"
     )
     assert len(spans) == 2 * len(town.hosts)
-    assert all(ended <= began for (_, ended), (began, _) in zip(spans, spans[1:], strict=False))
+    assert all(ended <= began for (_, ended), (began, _) in itertools.pairwise(spans))
 
 
 def test_gateways_on_all_nodes_enforce_one_limit_of_requests_a_minute(town: Town) -> None:
@@ -98,6 +100,27 @@ def test_a_core_that_is_killed_under_load_loses_no_request_and_restarts_no_repli
     assert Counter(each["request_id"] for each in records if each["outcome"] == "completed") == {
         each.request_id: 1 for each in answers
     }
+
+
+def test_a_job_runs_on_its_devices_and_outlives_the_core(town: Town) -> None:
+    flag = town.folder / "go-on"
+    script = "echo on $COMMONPOOL_DEVICES sees $CUDA_VISIBLE_DEVICES; "
+    script += f"while [ ! -e {flag} ]; do sleep 0.1; done; echo over"
+    wanted = {"command": ["sh", "-c", script], "cwd": str(town.folder), "hardware": {"milli_gpu": 2000}}
+    job = town.post("/admin/v1/jobs", {**wanted, "tenant": "research"})["id"]
+    town.until(lambda: "over" in town.job(job)["log"] or "sees" in town.job(job)["log"])
+    (attempt,) = town.job(job)["attempts"]
+    visible = ",".join(device.rpartition("/")[2] for device in attempt["devices"])
+    assert town.job(job)["log"] == f"on {','.join(attempt['devices'])} sees {visible}\n"
+    taken = {device for each in town.replicas().values() for device in each["devices"]}
+    assert len(set(attempt["devices"]) - taken) == 2
+    pid = town.core_pid()
+    town.kill_core()
+    town.until(lambda: town.core_pid() != pid and town.in_use() == 2000)
+    flag.touch()
+    town.until(lambda: town.job(job)["state"] == "done" and settled(town))
+    assert town.job(job)["log"].endswith("over\n")
+    assert [each["outcome"] for each in town.records() if each["request_id"] == job] == ["completed"]
 
 
 def test_a_gateway_whose_process_dies_leaves_nothing_taken_and_comes_back(town: Town) -> None:

@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import msgspec
@@ -146,10 +146,10 @@ class Town:
 
     def kill_gateway(self, host: str) -> None:
         """The process that listens on the node's address ends at once."""
-        address = (host, self._gateway)
-        found = [each.pid for each in psutil.net_connections("tcp") if each.laddr == address and each.status == "LISTEN"]
-        assert found[0] is not None
-        os.kill(found[0], signal.SIGKILL)
+        listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+        pid = next(each.pid for each in listening if each.laddr == (host, self._gateway))
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
 
     def core_pid(self) -> int:
         return int((self.folder / "var" / "lock").read_text())
@@ -193,6 +193,12 @@ class Town:
                     return
             time.sleep(0.1)
         raise AssertionError(f"it did not become so within {START_S} s; the product is now: {self.status()}")
+
+    def job(self, job_id: str) -> Any:
+        """A job's state, attempts and log."""
+        story = self.get(f"/admin/v1/jobs/{job_id}")
+        log = self.get(f"/admin/v1/jobs/{job_id}/log")["text"]
+        return {"state": story["job"]["state"], "attempts": story["attempts"], "log": log}
 
     def records(self) -> list[dict[str, Any]]:
         """Every usage record."""
@@ -240,7 +246,7 @@ class Load:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self.answers: dict[str, list[Answer]] = {host: [] for host in town.hosts}
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -272,6 +272,25 @@ def test_what_runs_is_adopted_and_what_waits_waits_again(tmp_path: Path, *, plan
     tell(tmp_path, story)
 
 
+def test_one_that_was_to_save_itself_runs_after_a_restart(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(reclaim="checkpoint"), task())
+        await world.settle()
+        world.jobs._open[record.job.id].checkpoint(Checkpoint(record.job.id, 1, 3600 * NS_PER_S))
+        await world.settle()
+        assert await world.state(record.job.id) == "saving"
+        await world.kill()
+        await world.start()
+        await world.settle()
+        assert await world.state(record.job.id) == "running"
+        # when it does save itself after all
+        world.backend.attempts[record.job.id, 1].end(75, world.now, asked=True)
+        await world.settle()
+        assert world.backend.started[-1] == (record.job.id, 2)
+
+    tell(tmp_path, story)
+
+
 def test_what_ended_meanwhile_is_settled_once(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         record = await world.jobs.submit(job(), task())

@@ -11,7 +11,19 @@ from commonpool.core.model import Deployment, Device, Node, Policy, Replica, Sca
 from commonpool.core.sites import Devices, Serving
 from tests.core.worlds import CONTEXT, SLOTS, S, World, policy
 
-__all__ = ["Cluster", "S", "deployment", "devices", "node", "over_committed", "placed", "rules", "starts", "stops"]
+__all__ = [
+    "Cluster",
+    "S",
+    "deployment",
+    "devices",
+    "held",
+    "node",
+    "over_committed",
+    "placed",
+    "rules",
+    "starts",
+    "stops",
+]
 
 
 def deployment(name: str = "m", replicas: int = 1, most: int = 0, **more: Any) -> Deployment:
@@ -46,7 +58,10 @@ def node(name: str, gpus: int | tuple[Device, ...] = 2, **more: Any) -> Node:
 
 
 class Cluster(World):
-    """`starting` are the replicas that were to be started and neither came up nor were lost, `up` those that are."""
+    """`starting` are the replicas that were to be started and neither came up nor were lost, `up` those that are.
+
+    Where nodes are given they were seen, and a first tick has passed.
+    """
 
     def __init__(self, wanted: Policy, *nodes: Node) -> None:
         self.starting: dict[str, Replica] = {}
@@ -54,6 +69,8 @@ class Cluster(World):
         super().__init__(wanted, replicas=0)
         for each in nodes:
             self.see(each)
+        if nodes:
+            self.tick()
 
     def send(self, event: Event) -> list[Effect]:
         if isinstance(event, ReplicaLost):
@@ -108,6 +125,12 @@ def starts(effects: list[Effect]) -> list[str]:
 
 def stops(effects: list[Effect]) -> list[str]:
     return [effect.replica_id for effect in effects if isinstance(effect, StopReplica)]
+
+
+def held(machine: Machine, holder: str, pool: str = "main") -> tuple[str, ...]:
+    """The devices that a job or replica has."""
+    found = machine.state.inventories[pool].held(holder)
+    return () if found is None else found.devices
 
 
 def over_committed(machine: Machine) -> list[str]:

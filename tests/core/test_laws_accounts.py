@@ -19,12 +19,14 @@ from tests.core.worlds import S
 class Accounts(Commons):
     """`used` and `lent` are the integrals over time of what the ledger says, in milli_gpu × ns.
 
-    `resumed_on` are the replicas on which something ran before this machine was made, whatever fits there.
+    `resumed_on` are the replicas on which something ran before this machine was made, whatever fits there;
+    `were_ready` the models that had replicas before the last event.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.resumed_on: set[str] = set()
+        self.were_ready: set[str] = set()
         self.used: Counter[str] = Counter()
         self.lent: Counter[tuple[str, str]] = Counter()
         self.all_accounts = self.all_devices = 0
@@ -37,6 +39,7 @@ class Accounts(Commons):
         self.waits_sum_to_the_wait(effects)
         if isinstance(event, Ticked):
             self.no_request_waits_for_ever()
+        self.were_ready = {name for name, site in self.machine.state.sites.items() if site.ready}
 
     # -- law: use never exceeds a cap ----------------------------------------------------------------------------------
 
@@ -64,9 +67,8 @@ class Accounts(Commons):
     def by_replicas(self, pool: str) -> int:
         """What replicas hold of a pool, those that start included."""
         sites = self.machine.state.sites.values()
-        there = [*(r for site in sites for r in site.replicas.values())]
-        coming = [*(s for site in sites for s in site.crew.starting.values())]
-        return sum(each.replica.milli_gpu for each in [*there, *coming] if each.pool == pool)
+        there = sum(r.replica.milli_gpu for site in sites for r in site.replicas.values() if r.pool == pool)
+        return there + sum(s.replica.milli_gpu for site in sites for s in site.crew.starting.values() if s.pool == pool)
 
     # -- law: what is taken is what runs -------------------------------------------------------------------------------
 
@@ -148,7 +150,8 @@ class Accounts(Commons):
         for entry in map(self.entry, self.waiting):
             site = entry.flow.room
             if isinstance(site, Serving):
-                assert self.world.now < entry.deadline + (entry.deadline - entry.arrived if site.ready else 0)
+                patient = site.ready or site.name in self.were_ready
+                assert self.world.now < entry.deadline + (entry.deadline - entry.arrived if patient else 0)
 
     # -- law: every wait has its causes --------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from commonpool.core.model import (
     Scaling,
 )
 from commonpool.core.replicas import builds
-from tests.core.clusters import over_committed
+from tests.core.clusters import held, over_committed
 from tests.core.laws import GPUS, KV, MAIN, MODELS, NAMES, Choose, Commons, any_policy, thorough
 from tests.core.test_laws_accounts import Accounts
 from tests.core.test_laws_order import Order
@@ -222,10 +222,12 @@ class Clusters(Commons):
         }  # fmt: skip
 
     def it_is_started_once(self, effect: StartReplica) -> None:
-        """Law: under an id of its own, and no more of a model than it may have."""
+        """Law: under an id that nothing has any more, and no more of a model than it may have."""
         replica = effect.replica
-        assert replica.id not in self.asked
+        assert replica.id not in self.asked - self.gone
         self.asked.add(replica.id)
+        self.ended.discard(replica.id)
+        self.gone.discard(replica.id)
         self.coming[replica.id] = replica
         deployment = self.in_force.deployments[replica.model]
         site = self.machine.state.sites[replica.model]
@@ -246,9 +248,9 @@ class Clusters(Commons):
         """Law: no device is given out beyond what it has; where it is, that came from outside."""
         over = over_committed(self.machine)
         for effect in effects:
-            held = effect.replica.devices if isinstance(effect, StartReplica) else ()
-            held = effect.devices if isinstance(effect, Start) else held
-            assert not set(held) & set(over), effect
+            given = effect.replica.devices if isinstance(effect, StartReplica) else ()
+            given = effect.devices if isinstance(effect, Start) else given
+            assert not set(given) & set(over), effect
         if not self.uncertain:
             assert over == []
             for pool, inventory in self.machine.state.inventories.items():
@@ -258,18 +260,17 @@ class Clusters(Commons):
     def what_replicas_hold_is_what_the_inventory_says(self) -> None:
         state = self.machine.state
         for site in state.sites.values():
-            for each in [*site.replicas.values(), *site.crew.starting.values()]:
-                inventory = state.inventories.get(each.pool)
-                if inventory is not None:
-                    assert inventory.holds(each.replica.id) == each.replica.devices
+            there = [(each.replica, each.pool) for each in site.replicas.values()]
+            there += [(each.replica, each.pool) for each in site.crew.starting.values()]
+            for replica, pool in there:
+                if pool in state.inventories:
+                    assert held(self.machine, replica.id, pool) == replica.devices
         for name in self.running:
             entry = self.entry(name)
-            if isinstance(entry.task, Job) and entry.attempt != 2 and entry.task.pool == "main":  # noqa: PLR2004
-                held = [part for device in state.inventories["main"].holds(name) for part in self.parts(device, name)]
-                assert sum(held) == entry.ask
-
-    def parts(self, device: str, holder: str) -> list[int]:
-        return [self.machine.state.inventories["main"].holders(device)[holder].milli_gpu]
+            if isinstance(entry.task, Job) and entry.attempt != 2 and entry.task.pool == "main":
+                placement = state.inventories["main"].held(name)
+                assert placement is not None
+                assert sum(placement.milli_gpu) == entry.ask
 
     def a_pool_has_what_is_there(self) -> None:
         state = self.machine.state
@@ -301,6 +302,6 @@ class Turns(Clusters, Order):
 
 
 TestLife = Life.TestCase
-TestLife.settings = thorough(30)
+TestLife.settings = thorough(20)
 TestTurns = Turns.TestCase
 TestTurns.settings = thorough(20)

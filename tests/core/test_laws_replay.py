@@ -6,25 +6,27 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from commonpool.core.effects import Effect
 from tests.core.laws import Commons
 from tests.core.replay import Log
+from tests.core.test_laws_clusters import Clusters
 
 ROOT = Path(__file__).parents[2]
 
 
-def a_log(seed: int) -> tuple[Log, list[Effect]]:
+def a_log(commons: Commons, seed: int) -> tuple[Log, list[Effect]]:
     """What happened in some busy whiles, and what came of it."""
-    commons = Commons()
     commons.start(seed=seed)
     for n in range(20):
         commons.a_busy_while(seed=seed + n, count=30, wild=True)
     return Log(commons.first_rules, commons.world.log), commons.world.effects
 
 
-def test_the_order_of_hashes_decides_nothing() -> None:
-    log, effects = a_log(7)
+@pytest.mark.parametrize("world", [Commons, Clusters])
+def test_the_order_of_hashes_decides_nothing(world: type[Commons]) -> None:
+    log, effects = a_log(world(), 7)
     told = msgspec.json.encode(log)
     said = []
     for hash_seed in ("1", "2"):

@@ -551,6 +551,7 @@ def borrowed() -> Cluster:
     """Tenant `b` has jobs on what is guaranteed to `a`; model `m` sleeps."""
     models = (deployment("m", 0, 1, residency="on_demand"),)
     here = Cluster(rules(tenant("a", 4000), tenant("b", 0), models=models, milli_gpu=4000))
+    here.tick()
     for n in range(4):
         assert started(here.submit(f"b{n}", "b", 1000)) == [f"b{n}"]
     assert started(here.submit("b4", "b", 1000)) == []

@@ -313,6 +313,8 @@ def test_one_that_is_ready_or_lost_while_it_is_being_started_keeps_the_order(tmp
     room.desk.replicas = room.starter
     room.starter.on_start = room.ready
     room.submit("r0")
+    assert room.heard == []
+    room.desk.tick()
     assert room.heard == ["start m-0.1", "r0 to m-0.1 #1"]
     room.starter.on_start = lambda replica_id: room.desk.replica_lost(replica_id, "It broke.")
     room.desk.replica_lost("m-0.1", "It broke.")

@@ -92,7 +92,7 @@ def test_gauges_are_read_at_the_scrape() -> None:
         tenants=(TenantGauges("a", 2000, 2250, 0, 250, waiting=7, waiting_jobs=2, by_jobs=1500, releasable=300),),
         replicas=(ReplicaGauges("m-0", "m", ready=True, running=3, slots=4),),
         journal=JournalGauges(backlog_bytes=120, healthy=False, writer_alarm=True),
-        pools=(PoolGauges("main", capacity=8000, free=1500, split=500),),
+        pools=(PoolGauges("main", capacity=8000, free=1500, fragmented=500),),
         models=(ModelGauges("m", wanted=3, ready=1, starting=2, failures=4),),
     )
 
@@ -114,7 +114,7 @@ def test_gauges_are_read_at_the_scrape() -> None:
     assert found["commonpool_tenant_underused_gpus{tenant=a}"] == 0.3
     assert found["commonpool_pool_capacity_gpus{pool=main}"] == 8
     assert found["commonpool_pool_free_gpus{pool=main}"] == 1.5
-    assert found["commonpool_pool_split_gpus{pool=main}"] == 0.5
+    assert found["commonpool_pool_fragmented_gpus{pool=main}"] == 0.5
     assert found["commonpool_model_wanted_replicas{model=m}"] == 3
     assert found["commonpool_model_ready_replicas{model=m}"] == 1
     assert found["commonpool_model_starting_replicas{model=m}"] == 2

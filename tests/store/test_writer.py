@@ -15,7 +15,7 @@ from commonpool.store.journal import Journal
 from commonpool.store.memory import MemoryStore
 from commonpool.store.sqlite import SqliteStore
 from commonpool.store.writer import Writer
-from tests.store.records import T0, loan, usage_record
+from tests.store.records import DAY, T0, loan, usage_record
 
 
 class FlakyStore(MemoryStore):
@@ -228,6 +228,16 @@ def test_a_record_that_the_store_can_never_take_is_kept_aside(tmp_path: Path, op
         assert len(list(frames((tmp_path / "refused.frames").read_bytes()))) == 1
         assert len(heard) == 1
         assert "refused.frames" in heard[0]
+
+
+def test_a_record_over_64_bits_reaches_the_store(tmp_path: Path, open_writer: Open) -> None:
+    with closing(SqliteStore(tmp_path / "state")) as store:
+        heard: list[str] = []
+        writer = open_writer(store, heard)
+        given = usage_record("r1", milli_gpu_ns=8000 * 30 * DAY)
+        writer._journal.append(given)
+        writer.drain()
+        assert (store.record("r1"), heard) == ((given,), [])
 
 
 def test_the_thread_drains_on_close_and_leaves_an_empty_journal(tmp_path: Path, open_writer: Open) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 from commonpool.api import wire
 from commonpool.backends.joblog import LogPart
 from commonpool.config import Config, Sources
+from commonpool.core.hints import Hint
 from commonpool.core.model import Job, UsageRecord, Wait
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
@@ -135,6 +136,9 @@ class Operations(Protocol):
 
     def place(self, question: wire.PlaceQuestion) -> Trial:
         """What would become of it; its tenant or model is one of the configuration. `views.place` makes it."""
+
+    def hints(self) -> Sequence[Hint]:
+        """What could be gained by moving work together; `core.moves.worthwhile`."""
 
     def underuse(self) -> Sequence[Underuse]:
         """The guarantees that are under-used; `core.underuse.underuse`."""

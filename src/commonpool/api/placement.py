@@ -1,4 +1,4 @@
-"""Where work would go: what a job or a replica would take now, and why not. Nothing is taken."""
+"""Where work would go, and what could be gained by moving it together. Nothing is taken, nothing is moved."""
 
 from commonpool.api import wire
 from commonpool.api.http import BadRequestError, Endpoint, Nothing
@@ -29,6 +29,10 @@ async def place(operations: Operations, _: Nothing, question: wire.PlaceQuestion
     return operations.place(question)
 
 
+async def hints(operations: Operations, _: Nothing) -> wire.Hints:
+    return wire.Hints(tuple(operations.hints()))
+
+
 ENDPOINTS = (
     Endpoint(
         "POST",
@@ -37,5 +41,8 @@ ENDPOINTS = (
         "Where a job or a replica would be placed now, and each node's score; nothing is taken",
         Trial,
         body=wire.PlaceQuestion,
+    ),
+    Endpoint(
+        "GET", "/admin/v1/hints", hints, "What could be gained by moving work together; nothing is moved", wire.Hints
     ),
 )

@@ -13,6 +13,7 @@ import msgspec
 from commonpool.config import Change, Problem, Sources
 from commonpool.core.cluster import NodeView, PoolDevices, ResourceUse, TenantJobs
 from commonpool.core.explain import WaitPart
+from commonpool.core.hints import Hint
 from commonpool.core.model import Hardware, ReclaimPolicy, UsageRecord
 from commonpool.core.underuse import Underuse
 from commonpool.store.releases import Release
@@ -441,6 +442,12 @@ class Nodes(msgspec.Struct, frozen=True):
 
     pools: tuple[PoolDevices, ...]
     nodes: tuple[NodeView, ...]
+
+
+class Hints(msgspec.Struct, frozen=True):
+    """What could be gained by moving work together, the best of each pool first; nothing is moved."""
+
+    hints: tuple[Hint, ...]
 
 
 class PlaceQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,8 +7,8 @@ streams finish until the deadline, engines stop, every record reaches the store.
 import asyncio
 import errno
 import gc
+import secrets
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,15 +27,17 @@ from commonpool.config.structs import Address
 from commonpool.control.jobs import Jobs
 from commonpool.control.replicas import StartError, Supervisor
 from commonpool.control.seat import State, Told
-from commonpool.core import underuse
+from commonpool.core import cluster, moves, underuse
 from commonpool.core import views as core_views
+from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
-from commonpool.core.model import NS_PER_S, UsageRecord
+from commonpool.core.model import NS_PER_HOUR, NS_PER_S, UsageRecord
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
 from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.rates import rate_headers
-from commonpool.observe.metrics import Gauges, JournalGauges, Meter, ReplicaGauges, TenantGauges
+from commonpool.observe import gauges
+from commonpool.observe.metrics import Gauges, JournalGauges, Meter, ReplicaGauges
 from commonpool.observe.waits import Waits
 from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, Place, StoreError, UsageTable
 from commonpool.store.journal import Journal
@@ -95,6 +97,8 @@ class Product:
         self._tasks: set[asyncio.Task[None]] = set()
         self._applying = asyncio.Lock()
         self._notes: list[str] = []
+        self._underused: tuple[Underuse, ...] = ()
+        self._underused_at: tuple[object, ...] = ()
         self._gateway_port = self._control_port = 0
         # 1. What is kept, and who may come in.
         self._store = SqliteStore(config.state)
@@ -131,7 +135,12 @@ class Product:
         self._desk.replicas = self._supervisor
         self._nodes = house.nodes(self._config, self._desk)
         self._jobs = Jobs(
-            self._store, self._desk, house.jobs(self._config), self._clock, self._spawn, new_id=lambda: uuid.uuid4().hex
+            self._store,
+            self._desk,
+            house.jobs(self._config),
+            self._clock,
+            self._spawn,
+            new_id=lambda: f"job-{secrets.token_hex(5)}",
         )
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -140,6 +149,7 @@ class Product:
         """Listen, then bring the engines up; returns when every model has a ready replica."""
         self._writer.start()
         self._first_keys()
+        underuse.recall(self._desk.machine.state, self._store.demand(), self._clock())
         listen = self._config.listen
         self._gateway_port = await _listen(self._gateway.start, listen.gateway, "listen.gateway")
         self._control_port = await _listen(self._start_control, listen.control, "listen.control")
@@ -231,8 +241,6 @@ class Product:
             self._desk.tick()
 
     def _recall_releases(self) -> None:
-        """What was learned of the demand, and what was released, holds on."""
-        underuse.recall(self._desk.machine.state, self._store.demand(), self._clock())
         for tenant, milli_gpu in self._store.released().items():
             self._desk.released(tenant, milli_gpu)
 
@@ -295,10 +303,9 @@ class Product:
     def _gauges(self) -> Gauges:
         state = self._desk.machine.state
         return Gauges(
-            tenants=tuple(
-                TenantGauges(v.tenant, v.guaranteed, v.in_use, v.lent, v.borrowed, v.waiting)
-                for v in core_views.tenants(state)
-            ),
+            tenants=gauges.tenants(state, self.underuse()),
+            pools=gauges.pools(state),
+            models=gauges.models(state),
             replicas=tuple(
                 ReplicaGauges(r.id, r.model, r.state == "ready", r.running, r.slots) for r in self.replicas()
             ),
@@ -308,6 +315,7 @@ class Product:
     def _warnings(self) -> tuple[str, ...]:
         found = [*self._config.warnings, *self._notes]
         found += [sentence for sentence in (self._desk.trouble, self._writer.alarm) if sentence]
+        found += [each.sentence for each in self.underuse()]
         return tuple(found)
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -347,6 +355,9 @@ class Product:
             models=views.models(core_views.models(state)),
             loans=views.loans(core_views.loans(state)),
             warnings=self._warnings(),
+            devices=cluster.devices(state),
+            jobs=cluster.jobs(state),
+            resources=cluster.resources(state),
         )
 
     def replicas(self) -> tuple[wire.ReplicaStatus, ...]:
@@ -428,8 +439,17 @@ class Product:
     def place(self, question: wire.PlaceQuestion) -> Trial:
         return views.place(self._desk.machine.state, question, self._clock())
 
+    def hints(self) -> Sequence[Hint]:
+        machine = self._desk.machine
+        return moves.worthwhile(machine.state, frozenset(machine.savers), self._clock())
+
     def underuse(self) -> Sequence[Underuse]:
-        return underuse.underuse(self._desk.machine.state, self._clock())
+        """Worked out anew every hour, since it goes through weeks of every tenant, and after a change."""
+        state, now = self._desk.machine.state, self._clock()
+        key = (now // NS_PER_HOUR, state.policy.revision, tuple(state.released.items()))
+        if self._underused_at != key:
+            self._underused_at, self._underused = key, tuple(underuse.underuse(state, now))
+        return self._underused
 
     def releasable(self, tenant: str) -> int:
         return underuse.releasable(self._desk.machine.state, tenant)

@@ -211,9 +211,11 @@ class LocalJob:
 
     async def wait(self) -> Exit:
         if self._pidfd is not None:
-            await _readable(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
+            try:
+                await _readable(self._pidfd)
+            finally:
+                os.close(self._pidfd)
+                self._pidfd = None
             self._traces.alive()  # settles the end of a runner that was killed
         return self._traces.exit()
 

@@ -201,7 +201,7 @@ def _row(about: wire.Job) -> tuple[str, ...]:
         _gpus(about),
         duration(about.wait_ns),
         duration(about.run_ns) if ran else text.NONE,
-        text.NONE if about.exit_status is None or about.state == "running" else str(about.exit_status),
+        text.NONE if about.exit_status is None else str(about.exit_status),
         about.explanation,
     )
 

@@ -84,8 +84,8 @@ def _pool(pool: PoolDevices) -> str:
     there = f"pool {pool.pool}: {_gpus(pool.free_milli_gpu)} of {text.gpus(pool.capacity_milli_gpu)} gpu free"
     if not pool.known:
         return f"{there}; its nodes are not known, so its GPUs are only counted"
-    split = f", {text.gpus(pool.split_milli_gpu)} of that on partly used devices" if pool.split_milli_gpu else ""
-    return f"{there}{split}"
+    lost = f", {text.gpus(pool.fragmented_milli_gpu)} of that fragmented" if pool.fragmented_milli_gpu else ""
+    return f"{there}{lost}"
 
 
 def _gpus(milli_gpu: int) -> str:

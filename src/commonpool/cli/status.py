@@ -106,7 +106,7 @@ def _model(model: wire.ModelStatus) -> list[str]:
         said.append(f"model {model.name}: {model.ready} of {model.wanted} replicas ({model.why.replace('_', ' ')})")
     if model.waiting:
         said.append(
-            f"model {model.name}: {model.waiting:,} request(s) wait for {SHORT[model.bottleneck]}"
+            f"model {model.name}: {model.waiting:,} request(s) wait for {SHORT.get(model.bottleneck, model.bottleneck)}"
             f" (bottleneck: {model.bottleneck.replace('_', ' ')})"
         )
     if model.broken:

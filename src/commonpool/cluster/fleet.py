@@ -91,7 +91,8 @@ class Fleet:
         nodes = await asyncio.to_thread(living)
         before = {name for name in await asyncio.to_thread(ray.util.list_named_actors) if name.startswith(PREFIX)}
         self.hall.expect(before & {_name(node.id) for node in nodes}, BACK_S)
-        await asyncio.gather(*(self.seen(node) for node in nodes))
+        for node in nodes:
+            self.seen(node)
         port: int = await self._gateways[_name(self._here)].port.remote()
         return port
 
@@ -120,26 +121,23 @@ class Fleet:
 
     # -- what the cluster says -------------------------------------------------------------------------------------
 
-    async def seen(self, node: RayNode) -> None:
-        """The node is there: it has a gateway from now on."""
+    def seen(self, node: RayNode) -> None:
+        """The node is there: it has a gateway from now on, if it has none."""
         name = _name(node.id)
         if name in self._gateways:
             return
-        actor: Any
-        try:
-            actor = await asyncio.to_thread(ray.get_actor, name)
-        except ValueError:
-            actor = (
-                ray.remote(GatewayActor)
-                .options(
-                    name=name,
-                    lifetime="detached",
-                    max_restarts=-1,
-                    num_cpus=0,
-                    scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
-                )
-                .remote(name, Address(node.address, self._address.port), self._config)
+        actor: Any = (
+            ray.remote(GatewayActor)
+            .options(
+                name=name,
+                get_if_exists=True,
+                lifetime="detached",
+                max_restarts=-1,
+                num_cpus=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
             )
+            .remote(name, Address(node.address, self._address.port), self._config)
+        )
         self._gateways[name] = actor
         self._watches[name] = asyncio.create_task(self._watch(name, node, actor), name=name)
 
@@ -185,8 +183,9 @@ class Fleet:
                         log.warning("a gateway cannot listen", node=node.name, where=where, reason=_reason(error))
                     said = True
                 await actor.life.remote()
-            except ActorDiedError:
+            except ActorDiedError:  # for good; where the node lives, the next look at it makes another
                 self.hall.lost(name)
+                del self._gateways[name], self._watches[name]
                 return
             except RayError:
                 pass  # its process is gone

@@ -7,6 +7,8 @@ from typing import Any, Final
 import structlog
 
 from commonpool.backends.attached import AttachedBackend
+from commonpool.backends.jobs import JobBackend
+from commonpool.backends.ray.jobs import RayJobs
 from commonpool.backends.ray.nodes import Nodes, RayNode, living, to_core
 from commonpool.backends.ray.replicas import RayBackend
 from commonpool.cluster.fleet import Fleet, SharedIdentity
@@ -39,6 +41,9 @@ class RayHouse:
         self._config = config
         ray = RayBackend(self.nodes_held, config.state / "engines", self._engine_of, program=self._program)
         return {EmbeddedEngine: ray, AttachedEngine: AttachedBackend()}
+
+    def jobs(self, config: Config) -> JobBackend:
+        return RayJobs(self.nodes_held, config.state / "jobs")
 
     def identity(self, keys: Sequence[Key], clock: Callable[[], int]) -> Identity:
         return SharedIdentity(keys, clock)
@@ -114,7 +119,7 @@ class RayWatch:
     async def _look_at(self, node: RayNode) -> None:
         if node.name not in self._here:
             self._here[node.name] = node
-            await self._fleet.seen(node)
+        self._fleet.seen(node)
         known = to_core(node, self._config)
         if known is None:
             if node.name not in self._strangers:

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute
 
 from commonpool.app import Started, StartError
 from commonpool.backends.local import EMBEDDED_PROGRAM
-from commonpool.backends.ray import nodes, replicas
+from commonpool.backends.ray import jobs, nodes, replicas
 from commonpool.cluster import fleet
 from commonpool.cluster.core import CoreActor
 from commonpool.cluster.gateway import CORE
@@ -158,7 +158,7 @@ async def _stopped(core: Any) -> None:
 def sweep() -> None:
     """End what a core that died has left: gateways, replicas, and the hold on the nodes' GPUs."""
     for name in ray.util.list_named_actors():
-        if name == CORE or name.startswith((fleet.PREFIX, replicas.PREFIX)):
+        if name == CORE or name.startswith((fleet.PREFIX, replicas.PREFIX, jobs.PREFIX)):
             with contextlib.suppress(ValueError, RayError):
                 ray.kill(ray.get_actor(name))
     nodes.release_all()

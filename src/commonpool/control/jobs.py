@@ -73,7 +73,7 @@ class JobDesk(Protocol):
     def machine(self) -> Machine:
         """What it asks to decide."""
 
-    def submit_job(self, job: Job, owner: JobOwner) -> None:
+    def submit_job(self, job: Job, owner: JobOwner, attempts: int = 0) -> None:
         """A job waits from now on: `started` or `refused` follows, now or later, unless it is cancelled first."""
 
     def resume_job(self, event: JobResumed, owner: JobOwner) -> None:
@@ -286,16 +286,13 @@ class _Keeper:
             self._watch(await self._jobs.backend.adopt(self.record.job, attempt))
         except BackendError as error:
             self.post(Exit(None, self._jobs.clock(), reason=str(error)))
+        self.post(_Unsaved(attempt.attempt))  # who asked it to save itself is gone
         return True
 
     def wait_again(self) -> None:
         """Wait as before. The core goes on counting attempts, so that each has a record of its own."""
         attempt = self.record.attempt
-        if attempt is None:
-            self._jobs.desk.submit_job(self.record.job, self)
-            return
-        self._resume(attempt, self._jobs.clock(), ())
-        self._tell(Outcome.CANCELLED, retry=True)  # the attempt has its record already, so this one is ignored
+        self._jobs.desk.submit_job(self.record.job, self, 0 if attempt is None else attempt.attempt)
 
     def _resume(self, attempt: JobAttempt, started_ns: int, devices: tuple[str, ...]) -> None:
         self._held = attempt.attempt
@@ -399,13 +396,14 @@ class _Keeper:
             record = msgspec.structs.replace(record, state=state, reason=reason, queued_ns=end.ended_ns)
         else:
             record = msgspec.structs.replace(record, state=state, reason=reason, ended_ns=end.ended_ns)
-        self._tell(outcome, retry=state is JobState.QUEUED)
+        self._tell(outcome, retry=state is JobState.QUEUED, end=end)
         await self._save(record)
 
-    def _tell(self, outcome: Outcome, *, retry: bool = False) -> None:
+    def _tell(self, outcome: Outcome, *, retry: bool = False, end: Exit | None = None) -> None:
         """The attempt that is held has ended; the core may start another one before this returns."""
         attempt, self._held = self._held, 0
-        self._jobs.desk.job_ended(JobEnded(self.record.job.id, attempt, outcome, retry))
+        ended, exited = (0, False) if end is None else (end.ended_ns, end.status is not None)
+        self._jobs.desk.job_ended(JobEnded(self.record.job.id, attempt, outcome, retry, ended, exited))
         if retry and not self._held and self._jobs.waits(self.record.job.id) is None:
             self.post(_Failed())  # the core does not know it, as its tenant was gone at the start
 

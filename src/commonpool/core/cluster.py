@@ -11,7 +11,10 @@ from commonpool.core.tree import Counted
 
 
 class HolderView(msgspec.Struct, frozen=True):
-    """Who has what of a device: a replica of `model`, or a job of `tenant`; the other one is ""."""
+    """Who has what of a device: a replica of `model`, or a job (`model` "").
+
+    `tenant` is whose it is, "" for a replica that several tenants may use.
+    """
 
     id: str
     model: str
@@ -56,14 +59,14 @@ class NodeView(msgspec.Struct, frozen=True):
 class PoolDevices(msgspec.Struct, frozen=True):
     """The devices of a pool now. Without `known` nodes its GPUs are only counted.
 
-    `split_milli_gpu` is the part of what is free that lies on devices of which others have something.
+    `fragmented_milli_gpu` is the part of what is free that is expected to be of no use to what is asked for.
     """
 
     pool: str
     known: bool
     capacity_milli_gpu: int
     free_milli_gpu: int
-    split_milli_gpu: int
+    fragmented_milli_gpu: int
 
 
 class TenantJobs(msgspec.Struct, frozen=True):
@@ -144,12 +147,7 @@ def _pool(state: State, pool: str) -> PoolDevices:
     if inventory is None:
         counted = state.devices[pool]
         return PoolDevices(pool, False, counted.quota.capacity, counted.free, 0)
-    split = 0
-    for device in inventory.devices():
-        parts = inventory.holders(device.id)
-        if parts and device.healthy:
-            split += max(0, device.milli_gpu - sum(part.milli_gpu for part in parts.values()))
-    return PoolDevices(pool, True, inventory.capacity, inventory.free, split)
+    return PoolDevices(pool, True, inventory.capacity, inventory.free, inventory.fragmented)
 
 
 def _node(state: State, inventory: Inventory, node: Node, models: dict[str, str], now: int) -> NodeView:

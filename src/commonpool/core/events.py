@@ -47,18 +47,25 @@ class Produced(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Submitted(msgspec.Struct, frozen=True, tag=True):
-    """A job is to run as soon as its tenant may have what it asks for."""
+    """A job is to run as soon as its tenant may have what it asks for. `attempts` were made before this machine was."""
 
     job: Job
+    attempts: int = 0
 
 
 class JobEnded(msgspec.Struct, frozen=True, tag=True):
-    """The attempt at a job that was started has ended, whatever ended it. `retry` puts it back in its queue."""
+    """The attempt at a job that was started has ended, whatever ended it. `retry` puts it back in its queue.
+
+    `ended` is when, an absolute time, where that was before now. `exited`: its own command ended it, well or badly, so
+    that what it held is charged; what failed for our reasons is not.
+    """
 
     job_id: str
     attempt: int
     outcome: Outcome
     retry: bool = False
+    ended: int = 0
+    exited: bool = False
 
 
 class Cancelled(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -33,6 +33,22 @@ class Footprint(msgspec.Struct, frozen=True):
     cpu_milli: int = 0
     memory_mib_host: int = 0
 
+    def __hash__(self) -> int:
+        """By hand: compiled, a struct does not know that it is frozen."""
+        return hash(
+            (
+                self.devices,
+                self.milli_gpu,
+                self.memory_mib,
+                self.profile,
+                self.together,
+                self.models,
+                self.runtime,
+                self.cpu_milli,
+                self.memory_mib_host,
+            )
+        )
+
     @property
     def total_milli_gpu(self) -> int:
         """What its tenant is charged for."""

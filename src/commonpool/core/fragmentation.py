@@ -88,7 +88,7 @@ def _shape(footprint: Footprint) -> Footprint:
 class Demand:
     """How much of a host's CPU, or of its memory, the shapes ask for beside each whole GPU."""
 
-    __slots__ = ("_each", "_rates", "_weights")
+    __slots__ = ("_each", "_most", "_rates", "_weights")
 
     def __init__(self, asked: list[tuple[int, int]]) -> None:
         """`asked` has, for each shape, what it asks for beside a GPU, and its weight."""
@@ -100,15 +100,15 @@ class Demand:
             self._weights.append(self._weights[-1] + weight)
             self._rates.append(self._rates[-1] + (weight * MILLI_PER_GPU << _SCALE_BITS) // max(1, each))
         self._each.reverse()
+        self._most = self._each[-1] if self._each else 0
 
     def stranded(self, free_milli: int, free: int) -> int:
-        """The milli_gpu × weight that the GPUs have free and that this does not suffice for."""
-        if free_milli <= 0:
-            return 0
+        """The milli_gpu × weight that the GPUs have free, some, and that this does not suffice for."""
         left = max(0, free)
-        short = len(self._each) - bisect_right(self._each, left * MILLI_PER_GPU // free_milli)
-        if not short:
+        beside = left * MILLI_PER_GPU // free_milli
+        if beside >= self._most:
             return 0
+        short = len(self._each) - bisect_right(self._each, beside)
         return free_milli * self._weights[short] - (left * self._rates[short] >> _SCALE_BITS)
 
 
@@ -155,4 +155,6 @@ class Measure:
 
     def stranded(self, free_milli: int, free_cpu: int, free_mib: int) -> int:
         """The milli_gpu × weight that a host has free and its CPU, or its memory, does not suffice for."""
+        if free_milli <= 0:
+            return 0
         return max(self._cpu.stranded(free_milli, free_cpu), self._memory.stranded(free_milli, free_mib))

@@ -22,13 +22,6 @@ _CONVERTED_MAX: Final = 1024
 _MOMENT: Final = "\0"  # no holder is called like this
 
 
-class _Holding(msgspec.Struct, frozen=True):
-    """Where a holder has something: devices and nodes."""
-
-    devices: tuple[str, ...]
-    nodes: tuple[str, ...]
-
-
 class Inventory:
     """The nodes of one pool and their holders. milli_gpu and MiB; times in nanoseconds."""
 
@@ -39,7 +32,7 @@ class Inventory:
         self._cards: dict[str, tuple[Card, Host]] = {}
         self._timed: dict[str, Host] = {}  # those with maintenance windows
         self._loaded: dict[str, dict[str, Host]] = {}  # by the model whose weights were loaded there
-        self._held: dict[str, _Holding] = {}
+        self._held: dict[str, Placement] = {}
         self._on_device: dict[str, dict[str, Part]] = {}
         self._on_node: dict[str, dict[str, Part]] = {}
         self._kinds: dict[tuple[object, ...], int] = {}
@@ -138,7 +131,7 @@ class Inventory:
         """It holds this from now on, whatever is free. A holder that has something already is not given more."""
         if holder_id in self._held:
             raise ValueError(f"{holder_id} holds devices of pool {self.pool} already; give them back first.")
-        self._held[holder_id] = _Holding(placement.devices, tuple(name for name, _, _ in placement.hosts))
+        self._held[holder_id] = placement
         until = placement.until
         for device, milli, mib in zip(placement.devices, placement.milli_gpu, placement.memory_mib, strict=True):
             self._on_device.setdefault(device, {})[holder_id] = Part(owner, milli, mib, 0, until)
@@ -147,7 +140,7 @@ class Inventory:
             host = self._hosts.get(name)
             if host is not None and placement.weights:
                 self._load(host, placement.weights)
-        self._count(self._held[holder_id])
+        self._count(placement)
 
     def adopt(
         self,
@@ -175,18 +168,18 @@ class Inventory:
 
     def give(self, holder_id: str) -> None:
         """It holds nothing any more. A second time does nothing."""
-        holding = self._held.pop(holder_id, None)
-        if holding is None:
+        placement = self._held.pop(holder_id, None)
+        if placement is None:
             return
-        for device in holding.devices:
+        for device in placement.devices:
             self._on_device[device].pop(holder_id, None)
-        for name in holding.nodes:
+        for name, _, _ in placement.hosts:
             self._on_node[name].pop(holder_id, None)
-        self._count(holding)
-        for device in holding.devices:
+        self._count(placement)
+        for device in placement.devices:
             if not self._on_device[device] and device not in self._cards:
                 del self._on_device[device]
-        for name in holding.nodes:
+        for name, _, _ in placement.hosts:
             if not self._on_node[name] and name not in self._hosts:
                 del self._on_node[name]
 
@@ -197,10 +190,14 @@ class Inventory:
             found = self._on_node.get(name, {})
         return dict(found)
 
-    def holds(self, holder_id: str) -> tuple[str, ...]:
-        """The devices that a holder has."""
-        holding = self._held.get(holder_id)
-        return () if holding is None else holding.devices
+    def held(self, holder_id: str) -> Placement | None:
+        """What a holder has; None if nothing."""
+        return self._held.get(holder_id)
+
+    @property
+    def fragmented(self) -> int:
+        """The milli_gpu that are free and expected to be of no use to what is asked for."""
+        return self._index.fragmented()
 
     # -- where it would fit --------------------------------------------------------------------------------------------
 
@@ -362,15 +359,15 @@ class Inventory:
             del host.models[oldest]
             self._loaded[oldest].pop(host.name, None)
 
-    def _count(self, holding: _Holding) -> None:
-        """Something was taken or given where a holder is."""
+    def _count(self, placement: Placement) -> None:
+        """Something was taken or given there."""
         hosts: dict[str, Host] = {}
-        for device in holding.devices:
+        for device in placement.devices:
             found = self._cards.get(device)
             if found is not None:
                 found[0].count()
                 hosts[found[1].name] = found[1]
-        for name in holding.nodes:
+        for name, _, _ in placement.hosts:
             there = self._hosts.get(name)
             if there is not None:
                 hosts[name] = there

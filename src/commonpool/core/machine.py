@@ -86,7 +86,7 @@ class Machine:
         elif isinstance(event, Cancelled):
             self._cancelled(event.request_id, now, effects)
         elif isinstance(event, Submitted):
-            self._submitted(event.job, now, effects)
+            self._submitted(event.job, event.attempts, now, effects)
         elif isinstance(event, JobEnded):
             self._job_ended(event, now, effects)
         elif isinstance(event, ReplicaReady):
@@ -119,6 +119,12 @@ class Machine:
         """What a request or job that waits has waited for until now, in order; None when nothing of that id waits."""
         entry = self._entries.get(request_id)
         return entry.waits + entry.flow.waits(entry.queued, now) if entry is not None and entry.waiting else None
+
+    @property
+    def savers(self) -> list[str]:
+        """The jobs that run, save their state when they are asked to, and have not been asked."""
+        every = self.state.devices.values()
+        return [job_id for devices in every for job_id in devices.savers if job_id not in devices.saving]
 
     # -- something arrives ---------------------------------------------------------------------------------------------
 
@@ -165,8 +171,16 @@ class Machine:
         other = self._fallback(request, refusal)
         if other is None:
             return None
+        max_wait_ns = self.state.accounts[request.tenant].max_wait_ns
+        site = self.state.sites.get(other.model)
+        until = entry.arrived + max_wait_ns * (2 if site is not None and site.ready else 1)
+        if entry.arrived < now and until <= now:  # it would be given up there as well
+            return None
         instead = Entry(other, entry.seq, entry.arrived)
-        return instead if admission.admit(self.state, instead, other, now) is None else None
+        if admission.admit(self.state, instead, other, now) is not None:
+            return None
+        instead.deadline = entry.arrived + max_wait_ns  # what was promised began with its arrival
+        return instead
 
     def _fallback(self, request: Request, refusal: Refusal) -> Request | None:
         """The same request for the model that answers instead, where one does."""
@@ -177,7 +191,7 @@ class Machine:
             return None
         return msgspec.structs.replace(request, model=deployment.fallback)
 
-    def _submitted(self, job: Job, now: int, effects: list[Effect]) -> None:
+    def _submitted(self, job: Job, attempts: int, now: int, effects: list[Effect]) -> None:
         if job.id in self._entries:
             return
         self._seq += 1
@@ -188,6 +202,7 @@ class Machine:
                 self.state.devices[job.pool].forget(job.id)
             self._refuse(entry, refusal, now, effects)
             return
+        entry.attempt = attempts
         self._entries[job.id] = entry
         self._turns.wait(entry, now, effects)
 
@@ -257,14 +272,22 @@ class Machine:
         job = entry.task
         if not isinstance(job, Job):
             return
-        held_ns = now - entry.dispatched
+        ended = min(now, max(entry.dispatched, event.ended)) if event.ended else now
+        held_ns = ended - entry.dispatched
         if event.outcome is _COMPLETED:
             entry.flow.learn(job.app, held_ns)
         site = cast("Site", entry.flow.room)
         freed = self._turns.release(site, entry, entry.ask * held_ns // NS_PER_S, now)
         status = STATUS_OF_END[event.outcome]
         record = records.of_job(
-            entry, job, self.state.policy.prices, now, ran=True, outcome=event.outcome, status=status
+            entry,
+            job,
+            self.state.policy.prices,
+            ended,
+            ran=True,
+            outcome=event.outcome,
+            status=status,
+            exited=event.exited,
         )
         self._over(entry, record, event.retry, event.retry and self._judge(entry) is None, now, effects)
         self._turns.unpark(freed, now)
@@ -501,8 +524,7 @@ class Machine:
             return
         replicas.ready(self.state, site, replica, event.engine, now)
         self._turns.dispatch(site.quota.pool, now, effects)
-        if event.engine is None:  # else others of an earlier run, or what runs on them, are perhaps not told yet
-            replicas.reconcile(self.state, site, now, effects)  # those that it replaces may go
+        replicas.reconcile(self.state, site, now, effects)  # those that it replaces may go
 
     def _replica_draining(self, replica_id: str) -> None:
         for site in self.state.sites.values():

@@ -19,12 +19,24 @@ from commonpool.core.model import Isolation
 
 STRENGTH: Final[dict[str, int]] = {"shared": 0, "guaranteed": 1, "node": 2, "network": 3}
 NO_FIT: Final = -1
+_UNKNOWN: Final = -2
 _FREE_BITS: Final = 20
 _GROWTH_BITS: Final = 36
 _GROWTH_ZERO: Final = 1 << (_GROWTH_BITS - 1)
 # More than this is forgotten at once, and learned anew.
 _ASKS_MAX: Final = 1024
 _CELLS_MAX: Final = 1 << 16
+
+
+class Piece:
+    """What is taken of one device, and how each cell looks after that (None: it does not fit)."""
+
+    __slots__ = ("after", "footprint", "owner")
+
+    def __init__(self, footprint: Footprint, owner: str) -> None:
+        self.footprint = footprint
+        self.owner = owner
+        self.after: dict[Cell, Cell | None] = {}
 
 
 class State:
@@ -45,6 +57,7 @@ class State:
         "rating",
         "runtimes",
         "several",
+        "singles",
         "timed",
         "usable",
     )
@@ -64,6 +77,7 @@ class State:
         self.usable = 0  # milli_gpu × weight on its cells,
         self.rating = 0  # less what is stranded
         self.several: list[tuple[int, int, int, int, int]] = []  # of measure.several, with what is able and free
+        self.singles: dict[Piece, int] = {}  # what is usable after the best cell for a piece has been taken of
         self.hosts: dict[str, Host] = {}
         self.names: list[str] = []
 
@@ -78,26 +92,35 @@ class State:
         return self.hosts[self.names[0]]
 
 
-class Piece:
-    """What is taken of one device, and how each cell looks after that (None: it does not fit)."""
-
-    __slots__ = ("after", "footprint", "owner")
-
-    def __init__(self, footprint: Footprint, owner: str) -> None:
-        self.footprint = footprint
-        self.owner = owner
-        self.after: dict[Cell, Cell | None] = {}
-
-
 class Ask:
     """A footprint of an owner, and the order of the states that can host it: a heap of ranks and numbers of states."""
 
-    __slots__ = ("footprint", "heap", "owner", "piece", "position", "ranks")
+    __slots__ = (
+        "cpu",
+        "devices",
+        "footprint",
+        "heap",
+        "mib",
+        "milli",
+        "owner",
+        "piece",
+        "position",
+        "ranks",
+        "runtime",
+        "taken",
+    )
 
     def __init__(self, footprint: Footprint, owner: str, piece: Piece) -> None:
         self.footprint = footprint
         self.owner = owner
         self.piece = piece
+        # What is read of the footprint for every state.
+        self.milli = 0 if footprint.profile else footprint.milli_gpu  # the least that one of its devices has free
+        self.devices = footprint.devices
+        self.taken = footprint.total_milli_gpu
+        self.cpu = footprint.cpu_milli
+        self.mib = footprint.memory_mib_host
+        self.runtime = footprint.runtime
         self.position = -1  # up to where in the log it has caught up
         self.ranks: dict[State, int] = {}
         self.heap: list[tuple[int, int, State]] = []
@@ -219,6 +242,13 @@ class Index:
             card.cell = cell
         return cell
 
+    def fragmented(self) -> int:
+        """The milli_gpu that are free and expected to be unusable, over all hosts."""
+        total = self.measure.total
+        if not total:
+            return 0
+        return sum(state.free * total - state.rating for state in self._of.values()) // total
+
     def linked(self, footprint: Footprint, rank: int) -> bool:
         """Whether all devices are of one island where it has this rank; one device is."""
         return footprint.devices == 1 or not rank >> (_FREE_BITS + _GROWTH_BITS)
@@ -298,50 +328,49 @@ class Index:
         if ask.position < self._log_start or len(ask.heap) > 4 * self._live + 64:
             self._start(ask)
         else:
-            heap = ask.heap
-            for position in range(ask.position - self._log_start, len(log)):
-                state = log[position]
-                if state.hosts and not state.timed:
-                    rank = self._known_rank(ask, state)
-                    if rank >= 0:
+            heap, ranks = ask.heap, ask.ranks
+            milli, cpu, mib = ask.milli, ask.cpu, ask.mib
+            for state in log[ask.position - self._log_start :]:
+                # Most are gone again, or too full.
+                if state.hosts and state.free_max >= milli and state.free_cpu >= cpu and state.free_mib >= mib:
+                    rank = ranks.get(state, _UNKNOWN)
+                    if rank == _UNKNOWN:
+                        rank = ranks[state] = self._rank(ask, state)
+                    if rank >= 0 and not state.timed:
                         heappush(heap, (rank, state.number, state))
         ask.position = end
 
     def _start(self, ask: Ask) -> None:
         """Make its order anew, of the states that hosts are in."""
-        live = dict.fromkeys(self._of.values())
         ask.ranks = {state: rank for state, rank in ask.ranks.items() if state.hosts}
         ask.heap.clear()
-        for state in live:
+        for state in dict.fromkeys(self._of.values()):
             if not state.timed:
-                rank = self._known_rank(ask, state)
+                rank = ask.ranks.get(state, _UNKNOWN)
+                if rank == _UNKNOWN:
+                    rank = ask.ranks[state] = self._rank(ask, state)
                 if rank >= 0:
                     ask.heap.append((rank, state.number, state))
         heapify(ask.heap)
 
-    def _known_rank(self, ask: Ask, state: State) -> int:
-        rank = ask.ranks.get(state)
-        if rank is None:
-            rank = ask.ranks[state] = self._rank(ask, state)
-        return rank
-
     # -- one state -----------------------------------------------------------------------------------------------------
 
     def _rank(self, ask: Ask, state: State) -> int:
-        footprint = ask.footprint
         if (
-            state.free_max < footprint.milli_gpu * (not footprint.profile)
-            or state.free_cpu < footprint.cpu_milli
-            or state.free_mib < footprint.memory_mib_host
+            state.free_max < ask.milli
+            or state.free_cpu < ask.cpu
+            or state.free_mib < ask.mib
             or state.closed
-            or (footprint.runtime and footprint.runtime not in state.runtimes)
+            or (ask.runtime and ask.runtime not in state.runtimes)
             or (self._by_node and state.owner not in (FREE, ask.owner))
         ):
             return NO_FIT
         apart = 0
-        if footprint.devices == 1:
-            usable = self._single(ask, state)[0]
-        elif footprint.devices:
+        if ask.devices == 1:
+            usable = state.singles.get(ask.piece, _UNKNOWN)
+            if usable == _UNKNOWN:
+                usable = state.singles[ask.piece] = self._single(ask, state)[0]
+        elif ask.devices:
             usable, chosen = self._several(ask, state)
             apart = len({cell.island for cell in chosen} - {""}) != 1 or any(not cell.island for cell in chosen)
         else:
@@ -349,9 +378,9 @@ class Index:
         if usable < 0:
             return NO_FIT
         after = usable - self.measure.stranded(
-            state.free - footprint.total_milli_gpu,
-            state.free_cpu - footprint.cpu_milli,
-            state.free_mib - footprint.memory_mib_host,
+            state.free - ask.taken,
+            state.free_cpu - ask.cpu,
+            state.free_mib - ask.mib,
         )
         growth = state.rating - after + _GROWTH_ZERO
         return (((apart << _GROWTH_BITS) + growth) << _FREE_BITS) + min(state.free, (1 << _FREE_BITS) - 1)
@@ -410,6 +439,7 @@ class Index:
         after: Cell | None = None
         if cell.owner in (FREE, piece.owner) and card.fits(piece.footprint):
             part = Part(piece.owner, card.milli(piece.footprint), card.mib(piece.footprint))
-            after = self._cell(Card(card.device, card.kind, card.holders | {"": part}))
+            holder = f"\0{len(card.holders)}"  # no holder is called like this
+            after = self._cell(Card(card.device, card.kind, card.holders | {holder: part}))
         piece.after[cell] = after
         return after

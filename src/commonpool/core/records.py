@@ -29,6 +29,7 @@ STATUS_OF: Final[dict[Reason, int]] = {
     Reason.NO_JOURNAL: 503,
 }
 _NO_USAGE: Final = Usage()
+_COMPLETED: Final = Outcome.COMPLETED
 
 
 def of_request(
@@ -94,8 +95,9 @@ def of_job(
     outcome: Outcome,
     status: int,
     reason: str = "",
+    exited: bool = False,
 ) -> UsageRecord:
-    """As `of_request`: its endpoint is the kind of job, and it has no tokens."""
+    """As `of_request`: its endpoint is the kind of job, and it has no tokens. `exited`: its own command ended it."""
     began = entry.dispatched if ran else now
     price = prices.get(job.pool)
     return UsageRecord(
@@ -125,7 +127,9 @@ def of_job(
         token_source=TokenSource.ENGINE,
         milli_gpu=entry.ask if ran else 0,
         milli_gpu_ns=entry.ask * (now - began),
-        micro_per_gpu_hour=0 if price is None else charged_price(outcome, price.micro_per_gpu_hour),
+        micro_per_gpu_hour=(
+            0 if price is None else charged_price(_COMPLETED if exited else outcome, price.micro_per_gpu_hour)
+        ),
         loans=() if entry.ended is None else tuple(entry.ended),
         waits=entry.waits,
     )

@@ -39,6 +39,7 @@ def reconcile(state: State, site: Serving, now: int, effects: list[Effect]) -> N
         return
     deployment = state.policy.deployments.get(site.name)
     if deployment is None or not (deployment.scaling or deployment.attached):
+        _keep_nothing(state, site)
         if deployment is None:
             _retire(site, now, effects)
         return
@@ -145,7 +146,7 @@ def ready(state: State, site: Serving, replica: Replica, engine: str | None, now
             running.build = deployment.engine
         inventory = state.inventories.get(site.quota.pool)
         if inventory is not None and replica.devices:
-            owner = "" if deployment is None else _owner(state, deployment)
+            owner = "" if deployment is None else owner_of(state, deployment)
             inventory.adopt(replica.id, owner, replica.devices, _each_milli(replica), weights=replica.model)
     site.replicas[replica.id] = running
     site.count_free_slots()
@@ -243,8 +244,8 @@ def _keep(state: State, site: Serving, deployment: Deployment, there: int) -> No
 
     Jobs that borrow would hold it for long. For what cannot be started, or never placed, nothing is kept.
     """
+    _keep_nothing(state, site)
     crew, scaling = site.crew, deployment.scaling
-    kept = state.devices[deployment.pool].kept_for_replicas
     least = there + 1 if crew.within else 0
     if deployment.attached:
         least = max(least, len(deployment.attached))
@@ -252,9 +253,12 @@ def _keep(state: State, site: Serving, deployment: Deployment, there: int) -> No
         least = max(least, scaling.replicas_min)
     missing = min(crew.wanted, least) - there
     if missing > 0 and not crew.broken and _possible(state, deployment):
-        kept[site.name] = missing * deployment.milli_gpu
-    else:
-        kept.pop(site.name, None)
+        state.devices[deployment.pool].kept_for_replicas[site.name] = missing * deployment.milli_gpu
+
+
+def _keep_nothing(state: State, site: Serving) -> None:
+    for devices in state.devices.values():
+        devices.kept_for_replicas.pop(site.name, None)
 
 
 def _possible(state: State, deployment: Deployment) -> bool:
@@ -296,13 +300,13 @@ def _start(
         return False
     if deployment.attached and inventory is not None:
         held = deployment.attached[index].devices
-        inventory.adopt(replica_id, _owner(state, deployment), held, deployment.milli_gpu // max(1, len(held)))
+        inventory.adopt(replica_id, owner_of(state, deployment), held, deployment.milli_gpu // max(1, len(held)))
     elif inventory is not None:
         asked = inventory.footprint(_hardware(deployment), {})
         if isinstance(asked, str):
             crew.unplaced = asked
             return False
-        owner = _owner(state, deployment)
+        owner = owner_of(state, deployment)
         placement = inventory.find(asked, owner, now, None, deployment.model)
         if placement is None:
             crew.unplaced = inventory.why_not(asked, owner, now, None)
@@ -320,7 +324,7 @@ def _start(
     return True
 
 
-def _owner(state: State, deployment: Deployment) -> str:
+def owner_of(state: State, deployment: Deployment) -> str:
     """Whose work its replicas do: the one tenant that may use the model, "" where several may."""
     name = deployment.model
     users = [tenant for tenant, account in state.accounts.items() if name in account.models]

@@ -559,11 +559,8 @@ class Devices(Site):
             self.surplus -= entry.ask
 
     def begun(self, entry: Entry) -> Effect:
-        devices: tuple[str, ...] = ()
-        node = ""
-        if self.inventory is not None:
-            devices = self.inventory.holds(entry.id)
-            node = (self.inventory.node_of(devices[0]) or "") if devices else ""
+        held = None if self.inventory is None else self.inventory.held(entry.id)
+        node, devices = ("", ()) if held is None else (held.node, held.devices)
         return Start(entry.id, entry.attempt, entry.dispatched - entry.arrived, entry.waits, node, devices)
 
     def service(self, entry: Entry) -> int:

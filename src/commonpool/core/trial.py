@@ -12,6 +12,7 @@ from commonpool.core.footprint import Footprint, convert
 from commonpool.core.model import Cause, Hardware, Resource, Wait
 from commonpool.core.placement import Candidate
 from commonpool.core.quota import Node
+from commonpool.core.replicas import owner_of
 from commonpool.core.sizing import JOB_NS_GUESS
 from commonpool.core.state import State
 
@@ -40,7 +41,7 @@ class Trial(msgspec.Struct, frozen=True):
     """Whether work would run now, and where. `footprint` is what it comes to.
 
     `impossible` says why it can never run in this pool ("" otherwise; then nothing else is told). `allowance` is None
-    for a replica, which serves all tenants and is nobody's. `devices` are those that it would take, the first of them
+    for a replica, which takes no quota: its requests do. `devices` are those that it would take, the first of them
     on `node`; where there is no room, `unplaced` says why. `candidates` are the pool's nodes, best first; none where
     they are not known. `ahead` is how many jobs wait in the pool already.
     """
@@ -91,7 +92,7 @@ def replica(state: State, model: str, now: int) -> Trial:
     asked = _footprint(state, pool, deployment.hardware or Hardware(milli_gpu=deployment.milli_gpu), {})
     if isinstance(asked, str):
         return Trial(pool, impossible=asked)
-    return _place(state, pool, asked, "", now, None, model, 0)
+    return _place(state, pool, asked, owner_of(state, deployment), now, None, model, 0)
 
 
 def _footprint(state: State, pool: str, hardware: Hardware, resources: dict[Resource, int]) -> Footprint | str:

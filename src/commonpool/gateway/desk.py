@@ -166,10 +166,13 @@ class CoreDesk:
 
     # -- what the owner of jobs calls ------------------------------------------------------------------------------
 
-    def submit_job(self, job: Job, owner: JobOwner) -> None:
-        """A new job: the owner's `started` or `refused` follows, now or later, unless it is cancelled first."""
+    def submit_job(self, job: Job, owner: JobOwner, attempts: int = 0) -> None:
+        """A job that waits: the owner's `started` or `refused` follows, now or later, unless it is cancelled first.
+
+        `attempts` were made before this machine was.
+        """
         self._jobs[job.id] = owner
-        self._handle(Submitted(job))
+        self._handle(Submitted(job, attempts))
 
     def resume_job(self, event: JobResumed, owner: JobOwner) -> None:
         """A job runs already that this machine does not know."""

@@ -1,14 +1,17 @@
 """From what the core holds to what is measured at a scrape."""
 
-from commonpool.core import cluster, underuse, views
+from collections.abc import Iterable
+
+from commonpool.core import cluster, views
 from commonpool.core.state import State
+from commonpool.core.underuse import Underuse
 from commonpool.observe.metrics import ModelGauges, PoolGauges, TenantGauges
 
 
-def tenants(state: State, now_ns: int) -> tuple[TenantGauges, ...]:
-    """Every tenant of the policy."""
+def tenants(state: State, underused: Iterable[Underuse]) -> tuple[TenantGauges, ...]:
+    """Every tenant of the policy; `underused` are those whose guarantees are."""
     jobs = {each.tenant: each for each in cluster.jobs(state)}
-    releasable = {each.tenant: each.offered_milli_gpu for each in underuse.underuse(state, now_ns)}
+    releasable = {each.tenant: each.offered_milli_gpu for each in underused}
     found = []
     for view in views.tenants(state):
         its = jobs.get(view.tenant)
@@ -32,7 +35,7 @@ def tenants(state: State, now_ns: int) -> tuple[TenantGauges, ...]:
 def pools(state: State) -> tuple[PoolGauges, ...]:
     """Every pool of the policy."""
     return tuple(
-        PoolGauges(each.pool, each.capacity_milli_gpu, each.free_milli_gpu, each.split_milli_gpu)
+        PoolGauges(each.pool, each.capacity_milli_gpu, each.free_milli_gpu, each.fragmented_milli_gpu)
         for each in cluster.devices(state)
     )
 

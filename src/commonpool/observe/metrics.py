@@ -50,12 +50,12 @@ class TenantGauges(msgspec.Struct, frozen=True):
 
 
 class PoolGauges(msgspec.Struct, frozen=True):
-    """The devices of a pool now, in thousandths of a GPU; `split` is what is free on devices that others use too."""
+    """The devices of a pool now, in thousandths of a GPU; `fragmented` is free and of no use."""
 
     pool: str
     capacity: int
     free: int
-    split: int
+    fragmented: int
 
 
 class ModelGauges(msgspec.Struct, frozen=True):
@@ -303,7 +303,7 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
     pool = ("pool",)
     yield _gauge("pool_capacity_gpus", "GPUs that are there and healthy.", pool, gauges.pools, _gpus("capacity"))
     yield _gauge("pool_free_gpus", "GPUs that nobody holds.", pool, gauges.pools, _gpus("free"))
-    yield _gauge("pool_split_gpus", "Free, on devices that others use too.", pool, gauges.pools, _gpus("split"))
+    yield _gauge("pool_fragmented_gpus", "Free, and of no use.", pool, gauges.pools, _gpus("fragmented"))
     model = ("model",)
     yield _gauge("model_wanted_replicas", "Replicas it should have.", model, gauges.models, lambda one: one.wanted)
     yield _gauge("model_ready_replicas", "Replicas that are ready.", model, gauges.models, lambda one: one.ready)

@@ -63,7 +63,7 @@ class MemoryStore(MemoryJobs, MemoryReleases):
             keys = _keys(question, record, record.tenant)
             if keys is not None:
                 lines.setdefault(keys, Sums()).add(self._sums(record))
-                if record.replica:
+                if record.milli_gpu:
                     waits.setdefault(keys, []).append(record.wait_ns)
             for loan in record.loans if question.lenders else ():
                 keys = _keys(question, record, loan.lender)
@@ -146,15 +146,15 @@ class MemoryStore(MemoryJobs, MemoryReleases):
         return Sums(
             requests=int(self._last_attempts[record.request_id] == record.attempt),
             attempts=1,
-            dispatched=int(bool(record.replica)),
+            dispatched=int(bool(record.milli_gpu)),
             tokens_in=record.tokens_in,
             tokens_cached=record.tokens_cached,
             tokens_out=record.tokens_out,
             milli_gpu_ns=record.milli_gpu_ns,
             exact_cost=exact_cost(record.milli_gpu_ns, record.micro_per_gpu_hour),
             borrowed_milli_gpu_ns=sum(map(_use, record.loans)),
-            wait_ns_sum=record.wait_ns if record.replica else 0,
-            wait_ns_max=record.wait_ns if record.replica else 0,
+            wait_ns_sum=record.wait_ns if record.milli_gpu else 0,
+            wait_ns_max=record.wait_ns if record.milli_gpu else 0,
         )
 
     def _key(self, key_id: str) -> Key:

@@ -29,7 +29,7 @@ _LOAN_LENGTH = "(l.end_ns - l.start_ns)"
 _LAST_ATTEMPT = (
     "NOT EXISTS (SELECT 1 FROM usage AS later WHERE later.request_id = u.request_id AND later.attempt > u.attempt)"
 )
-_DISPATCHED = "u.replica <> ''"
+_DISPATCHED = "u.milli_gpu > 0"
 _SUMMED = {  # field of Sums: what is summed
     "tokens_in": "u.tokens_in",
     "tokens_cached": "u.tokens_cached",

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from commonpool.cluster import messages
-from commonpool.cluster.messages import Batch, Go, Reply
+from commonpool.cluster.messages import Answered, Batch, Go, Reply
 from commonpool.config import parse
 from commonpool.core.events import Arrived, Cancelled, Ended
 from commonpool.core.model import Cause, Outcome, Usage, Wait
@@ -39,8 +39,9 @@ def test_a_configuration_arrives_as_it_was(kind: str) -> None:
 
 
 def test_a_batch_arrives_as_it_was() -> None:
-    events = [Arrived(request("1")), Ended("1", 1, Outcome.COMPLETED, Usage(1, 0, 2)), Cancelled("2")]
-    batch = Batch("gateway-a", "1", 7, 3, [*events, messages.Answered("invalid_api_key", 2)])
+    ended = Ended("1", 1, Outcome.COMPLETED, Usage(1, 0, 2))
+    events = [Arrived(request("1")), ended, Cancelled("2"), Answered("invalid_api_key", 2)]
+    batch = Batch("gateway-a", "1", 7, 3, events)
     assert messages.decode_batch(messages.encode(batch)) == batch
 
 

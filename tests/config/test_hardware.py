@@ -86,7 +86,7 @@ def test_18_gb_do_not_fit_two_slices_of_10(wrong: Wrong) -> None:
     assert wrong(SLICES) == [
         (
             "c.yaml:4: models.m.gpu_memory: it needs 17167 MiB on one device, and the largest MIG slice (1g.10gb) of pool main "
-            "that it could have has 9728 MiB; 2 of them do not hold it together, so ask for a larger device or for less on each"
+            "that it could have has 9728 MiB; 2 of them do not hold it together: ask for less on each, or a larger device"
         )
     ]
 

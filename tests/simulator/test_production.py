@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 from benchmarks import core_load, vtc_setups
 
-from commonpool import app
+from commonpool.app import product
 from commonpool.core.machine import Machine
 from commonpool.gateway import desk
 from commonpool.simulator import checkers, policies, recording
@@ -15,7 +15,7 @@ from tests.simulator.worlds import two_tenants
 
 @pytest.mark.parametrize(
     "module",
-    [app, desk, checkers, policies, base, preempt, recording, core_load, vtc_setups],
+    [product, desk, checkers, policies, base, preempt, recording, core_load, vtc_setups],
     ids=lambda module: module.__name__,
 )
 def test_the_live_machine_is_the_simulated_and_the_measured_one(module: ModuleType) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from commonpool import app
+from commonpool.app import product
 from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Settle, Start
 from commonpool.core.events import Arrived, Cancelled, Ended, Event, JobEnded, ReplicaReady, Submitted, Ticked
 from commonpool.core.machine import Machine
@@ -30,7 +30,7 @@ def test_the_machine_is_the_one_of_production() -> None:
     machine = Machine(two_tenants())
     witness, _ = simulate(crowd(1, 20, "ab", S), machine)
     assert len(witness.of("ended")) == 20
-    assert type(machine) is vars(desk)["Machine"] is vars(app)["Machine"] is vars(recording)["Machine"]
+    assert type(machine) is vars(desk)["Machine"] is vars(product)["Machine"] is vars(recording)["Machine"]
     assert type(machine).__module__ == "commonpool.core.machine"
 
 

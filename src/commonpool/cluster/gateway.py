@@ -3,11 +3,11 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import psutil
 import ray
+from ray.exceptions import ActorDiedError
 
 from commonpool.app import Clock
 from commonpool.backends.discovery import Discovery
@@ -24,20 +24,29 @@ CORE: Final = "core"
 
 
 class CoreActorCalls:
-    """The core actor, found anew for each greeting: it may be another one by then."""
+    """The core actor's methods. One that is dead for good, since the next run ended it, is followed by that one's."""
 
     def __init__(self) -> None:
         self._actor: Any = None
 
     async def hello(self, hello: bytes) -> bytes:
-        self._actor = await asyncio.to_thread(ray.get_actor, CORE)
-        return cast("bytes", await self._actor.hello.remote(hello))
+        return await self._call("hello", hello)
 
-    def tell(self, batch: bytes) -> Awaitable[bytes]:
-        return cast("Awaitable[bytes]", self._actor.tell.remote(batch))
+    async def tell(self, batch: bytes) -> bytes:
+        return await self._call("tell", batch)
 
-    def listen(self, gateway: str, session: str, seen: int, within_s: float) -> Awaitable[bytes]:
-        return cast("Awaitable[bytes]", self._actor.listen.remote(gateway, session, seen, within_s))
+    async def listen(self, gateway: str, session: str, seen: int, within_s: float) -> bytes:
+        return await self._call("listen", gateway, session, seen, within_s)
+
+    async def _call(self, name: str, *args: Any) -> bytes:
+        if self._actor is None:
+            self._actor = await asyncio.to_thread(ray.get_actor, CORE)
+        try:
+            answer: bytes = await getattr(self._actor, name).remote(*args)
+        except ActorDiedError:
+            self._actor = None
+            raise
+        return answer
 
 
 class GatewayActor:

@@ -135,6 +135,7 @@ def fingerprint(model: Model) -> str:
         engine.pop(each, None)
     started: list[Any] = [
         engine,
+        model.pool,
         model.version,
         model.milli_gpu,
         model.slots,

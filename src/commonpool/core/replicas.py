@@ -40,7 +40,7 @@ def reconcile(state: State, site: Serving, now: int, effects: list[Effect]) -> N
     deployment = state.policy.deployments.get(site.name)
     if deployment is None or not (deployment.scaling or deployment.attached):
         _keep_nothing(state, site)
-        if deployment is None:
+        if deployment is None and site.scaled:
             _retire(site, now, effects)
         return
     crew = site.crew
@@ -365,7 +365,7 @@ def load(state: State, site: Serving, deployment: Deployment, ready: int, starti
         waited_ns = now - head.arrived
         longest_ns = max(longest_ns, waited_ns)
         if node.entitled:
-            within += flow.length
+            within += min(flow.length, max(1, (node.guaranteed - node.use) // max(1, head.ask)))
             longest_within_ns = max(longest_within_ns, waited_ns)
         promised_ns = _promised(state, flow, head)
         target_ns = min(target_ns, promised_ns) if target_ns else promised_ns

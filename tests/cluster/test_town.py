@@ -162,6 +162,7 @@ def test_a_node_that_is_added_under_load_is_used(town: Town) -> None:
 
 
 def test_the_next_run_takes_over_what_an_earlier_one_has_left(town: Town) -> None:
+    town.until(lambda: town.ready_replicas() == 4)
     replicas = {name: each["pid"] for name, each in town.replicas().items()}
     town.begin()
     assert {name: each["pid"] for name, each in town.replicas().items()} == replicas

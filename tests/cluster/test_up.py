@@ -36,15 +36,15 @@ tenants: {{support: {{tenant: {{guaranteed: 2_gpu}}}}}}
 def process(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     file = tmp_path / "commonpool.yaml"
     file.write_text(CONFIG.format(gateway=free_port(), control=free_port()))
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*command("up", str(file), "--json"), "--backend", "ray"], stdout=subprocess.PIPE, stderr=log, text=True
-        )
+    arguments = [*command("up", str(file), "--json"), "--backend", "ray"]
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
         try:
             yield process
         finally:
             process.terminate()
-            process.wait(60)
 
 
 def ask(url: str, key: str) -> Any:

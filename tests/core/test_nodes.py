@@ -63,7 +63,7 @@ def test_nothing_starts_before_the_nodes_of_its_pool_were_seen() -> None:
 def test_a_start_names_the_node_and_the_devices_that_are_held_until_the_end() -> None:
     here = two_nodes()
     (effect,) = here.submit("job", "a", 2000)
-    assert effect == Start("job", 1, 0, (), "n1", ("n1/0", "n1/1"))
+    assert effect == Start("job", 1, 0, (), "n1", ("n1/0", "n1/1"), 1000)
     inventory = here.machine.state.inventories["main"]
     assert [part.owner for part in inventory.holders("n1/0").values()] == ["a"]
     assert (inventory.free, here.bare.free) == (2000, 2000)

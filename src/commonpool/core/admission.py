@@ -10,7 +10,7 @@ import msgspec
 
 from commonpool.core import sizing
 from commonpool.core.footprint import convert
-from commonpool.core.model import NS_PER_S, Hardware, Job, Reason, Request, Tenant
+from commonpool.core.model import MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry, Flow
 from commonpool.core.sites import Serving
 from commonpool.core.sizing import Shape
@@ -75,20 +75,23 @@ def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | N
     return None
 
 
-def admit_job(state: State, entry: Entry, job: Job, now: int) -> Refusal | None:
-    """Take a job in, or say why not. A job is never refused for a long queue of work: it waits as long as it takes."""
+def admit_job(state: State, entry: Entry, job: Job, *, again: bool = False) -> Refusal | None:
+    """Take a job in, or say why not. A job is never refused for a long queue of work: it waits as long as it takes.
+
+    `again`: it was taken before.
+    """
     refusal = known_job(state, job)
     if refusal is not None:
         return refusal
     account = state.accounts[job.tenant]
     flow = state.flow(job.tenant, account, state.devices[job.pool])
     entry.flow, entry.node = flow, flow.node
-    refusal = size_job(state, entry, job) or _queue_full(job.tenant, account)
+    refusal = size_job(state, entry, job, taken=again) or (None if again else _queue_full(job.tenant, account))
     if refusal is not None:
         return refusal
     entry.work = entry.ask * sizing.job_ns(job, flow.expected.get(job.app, 0))
     entry.priority = account.priority[job.tier]
-    entry.deadline = now + account.max_wait_ns
+    entry.deadline = entry.arrived + account.max_wait_ns
     return None
 
 
@@ -97,12 +100,12 @@ def resume(state: State, entry: Entry) -> Refusal | None:
     task = entry.task
     account = state.accounts.get(task.tenant)
     if isinstance(task, Job):
-        refusal = known_job(state, task)
+        refusal = _known_place(state, task)
         if refusal is not None or account is None:
             return refusal
         entry.flow = flow = state.flow(task.tenant, account, state.devices[task.pool])
         entry.node = flow.node
-        refusal = size_job(state, entry, task)
+        size_job(state, entry, task, taken=True)
         entry.ask = entry.ask or max(1, task.milli_gpu)
         entry.work = entry.ask * sizing.job_ns(task, 0)
     else:
@@ -134,16 +137,25 @@ def known(state: State, request: Request) -> Refusal | None:
 
 def known_job(state: State, job: Job) -> Refusal | None:
     """As `known`, for jobs: a job runs in its tenant's own pool."""
+    refusal = _known_place(state, job)
+    return _known_tier(job.tier, state.policy.tenants[job.tenant]) if refusal is None else refusal
+
+
+def _known_place(state: State, job: Job) -> Refusal | None:
     tenant = state.policy.tenants.get(job.tenant)
     if tenant is None:
         return Refusal(Reason.UNKNOWN_TENANT, f"Tenant {job.tenant} does not exist any more.")
     if job.pool != tenant.pool:
         return Refusal(Reason.UNKNOWN_POOL, f"Pool {job.pool} is not open to {tenant.name}; it may use: {tenant.pool}.")
-    return _known_tier(job.tier, tenant)
+    return None
 
 
-def size_job(state: State, entry: Entry, job: Job) -> Refusal | None:
-    """What a job takes of each resource, or why that can never be had."""
+def size_job(state: State, entry: Entry, job: Job, *, taken: bool = False) -> Refusal | None:
+    """What a job takes of each resource, or why that can never be had.
+
+    One that was taken before is not refused because nodes are away: it is what it was, or, where that is not known, a
+    whole GPU for each that it names, until its nodes are there again.
+    """
     quotas = state.others[job.pool]
     also = []
     devices = state.devices[job.pool]
@@ -161,12 +173,12 @@ def size_job(state: State, entry: Entry, job: Job) -> Refusal | None:
             footprint = inventory.footprint(hardware, job.resources)
         else:
             footprint = convert(hardware, job.resources, (), job.pool)
-        if isinstance(footprint, str):
+        if not isinstance(footprint, str):
+            devices.footprints[job.id] = footprint
+        elif not taken:
             return Refusal(Reason.NEVER_FITS, footprint)
-        if inventory is not None and job.id not in devices.footprints:
-            inventory.asked(footprint)
-        devices.footprints[job.id] = footprint
-        asked = footprint.total_milli_gpu
+        known = devices.footprints.get(job.id)
+        asked = hardware.milli_gpu or MILLI_PER_GPU * hardware.count if known is None else known.total_milli_gpu
     for resource, amount in job.resources.items():
         quota = quotas.get(resource)
         if quota is not None and amount:

@@ -21,7 +21,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, tag=True):
 class Start(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Start this job now. What it asked for is taken; a `JobEnded` with this attempt gives it back.
 
-    `node` is the first that it runs on and `devices` those that it holds, where the pool's nodes are known.
+    `node` is the first that it runs on and `devices` those that it holds, where the pool's nodes are known; `milli_gpu`
+    and `memory_mib` are what it has of each of them.
     """
 
     job_id: str
@@ -30,6 +31,8 @@ class Start(msgspec.Struct, frozen=True, gc=False, tag=True):
     waits: tuple[Wait, ...] = ()
     node: str = ""
     devices: tuple[str, ...] = ()
+    milli_gpu: int = 0
+    memory_mib: int = 0
 
 
 class Checkpoint(msgspec.Struct, frozen=True, tag=True):

@@ -47,10 +47,16 @@ class Produced(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Submitted(msgspec.Struct, frozen=True, tag=True):
-    """A job is to run as soon as its tenant may have what it asks for. `attempts` were made before this machine was."""
+    """A job is to run as soon as its tenant may have what it asks for.
+
+    `again`: it was taken before this machine was made, at `arrived` (an absolute time), and `attempts` were made. So it
+    is not refused for a full queue, nor because a node is away.
+    """
 
     job: Job
     attempts: int = 0
+    again: bool = False
+    arrived: int = 0
 
 
 class JobEnded(msgspec.Struct, frozen=True, tag=True):
@@ -149,13 +155,19 @@ class Resumed(msgspec.Struct, frozen=True, tag=True):
 
 
 class JobResumed(msgspec.Struct, frozen=True, tag=True):
-    """A job that was started before this machine was made still runs on `devices`; as `Resumed`."""
+    """A job that was started before this machine was made still runs on `devices`; as `Resumed`.
+
+    `milli_gpu` and `memory_mib` are what it was given of each of them (`effects.Start`); 0 where that is not known.
+    Where its tenant or pool is gone nothing is taken.
+    """
 
     job: Job
     attempt: int
     arrived: int
     started: int
     devices: tuple[str, ...] = ()
+    milli_gpu: int = 0
+    memory_mib: int = 0
 
 
 class Released(msgspec.Struct, frozen=True, tag=True):

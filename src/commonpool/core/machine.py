@@ -86,7 +86,7 @@ class Machine:
         elif isinstance(event, Cancelled):
             self._cancelled(event.request_id, now, effects)
         elif isinstance(event, Submitted):
-            self._submitted(event.job, event.attempts, now, effects)
+            self._submitted(event, now, effects)
         elif isinstance(event, JobEnded):
             self._job_ended(event, now, effects)
         elif isinstance(event, ReplicaReady):
@@ -119,6 +119,10 @@ class Machine:
         """What a request or job that waits has waited for until now, in order; None when nothing of that id waits."""
         entry = self._entries.get(request_id)
         return entry.waits + entry.flow.waits(entry.queued, now) if entry is not None and entry.waiting else None
+
+    def knows(self, task_id: str) -> bool:
+        """Whether a request or job of that id waits or runs."""
+        return task_id in self._entries
 
     @property
     def savers(self) -> list[str]:
@@ -158,7 +162,7 @@ class Machine:
                     self._turns.start(site, spot, entry, surplus, now, effects)
                     return
         self._turns.wait(entry, now, effects)
-        if site.scaled and not site.ready and not site.crew.starting:
+        if site.scaled and not site.ready and not site.crew.starting and site.line.waiting == 1:
             replicas.reconcile(self.state, site, now, effects)  # it sleeps: wake it at once
 
     def _missed(self, request: Request, refusal: Refusal) -> None:
@@ -191,18 +195,23 @@ class Machine:
             return None
         return msgspec.structs.replace(request, model=deployment.fallback)
 
-    def _submitted(self, job: Job, attempts: int, now: int, effects: list[Effect]) -> None:
+    def _submitted(self, event: Submitted, now: int, effects: list[Effect]) -> None:
+        job = event.job
         if job.id in self._entries:
             return
         self._seq += 1
-        entry = Entry(job, self._seq, now)
-        refusal = admission.admit_job(self.state, entry, job, now)
-        if refusal is not None:
-            if job.pool in self.state.devices:
-                self.state.devices[job.pool].forget(job.id)
-            self._refuse(entry, refusal, now, effects)
+        entry = Entry(job, self._seq, min(now, event.arrived) if event.again else now)
+        entry.queued = now
+        refusal = admission.admit_job(self.state, entry, job, again=event.again)
+        devices = self.state.devices.get(job.pool)
+        if refusal is not None or devices is None:
+            if devices is not None:
+                devices.forget(job.id)
+            if refusal is not None:
+                self._refuse(entry, refusal, now, effects)
             return
-        entry.attempt = attempts
+        devices.asked(job.id)
+        entry.attempt = event.attempts
         self._entries[job.id] = entry
         self._turns.wait(entry, now, effects)
 
@@ -427,6 +436,7 @@ class Machine:
                 else:
                     site.explain(flow, now)
         for pool in self.state.quotas:
+            self.state.devices[pool].nowhere.clear()  # a maintenance window may have begun or ended
             self._turns.dispatch(pool, now, effects)
         self._scale(now, effects)
         for devices in self.state.devices.values():
@@ -546,9 +556,20 @@ class Machine:
         for pool in pools:
             self.state.quotas[pool].resize(self.state.inventories[pool].capacity)
             self.state.loans[pool].reconfigured(now)
+            self.state.devices[pool].nowhere.clear()
+            self._size_anew(self.state.devices[pool])
         if pools:
             self._all_anew(now, effects)
             self._scale(now, effects)
+
+    def _size_anew(self, devices: Devices) -> None:
+        """Jobs that were taken while their nodes were away are what they are on the nodes that are there."""
+        for flow in devices.line.flows.values():
+            for entry in tuple(flow.waiting()):
+                if entry.id not in devices.footprints:
+                    asked = entry.ask
+                    self._judge(entry)
+                    flow.resize(entry, asked)
 
     # -- what ran before this machine was made -------------------------------------------------------------------------
 
@@ -567,8 +588,13 @@ class Machine:
         if entry is None:
             return
         site = cast("Devices", entry.flow.room)
-        self._turns.take(site, site.again(entry, event.devices), entry, not site.owns(entry), now)
+        spot = site.again(entry, event.devices, event.milli_gpu, event.memory_mib)
+        self._turns.take(site, spot, entry, not site.owns(entry), now)
         entry.dispatched = event.started
+        loan = entry.running
+        while loan is not None:  # what it borrows it has had since then
+            loan.start_ns = event.started
+            loan = loan.following
 
     def _again_known(self, task: Request | Job, attempt: int, arrived: int, now: int) -> Entry | None:
         """The entry of a task that runs already; None where the policy does not know it, or it is known already."""
@@ -665,7 +691,7 @@ class Machine:
         if isinstance(task, Job):
             refusal = admission.known_job(self.state, task)
             entry.node = entry.flow.node
-            return admission.size_job(self.state, entry, task) if refusal is None else refusal
+            return admission.size_job(self.state, entry, task, taken=True) if refusal is None else refusal
         refusal = admission.known(self.state, task)
         if refusal is not None:
             return refusal

@@ -2,7 +2,9 @@
 
 from typing import Final
 
-from commonpool.core.model import Job, Outcome, Price, Reason, Request, TokenSource, Usage, UsageRecord
+import msgspec
+
+from commonpool.core.model import Job, Loan, Outcome, Price, Reason, Request, TokenSource, Usage, UsageRecord
 from commonpool.core.pricing import charged_price
 from commonpool.core.queueing import Entry
 
@@ -130,6 +132,13 @@ def of_job(
         micro_per_gpu_hour=(
             0 if price is None else charged_price(_COMPLETED if exited else outcome, price.micro_per_gpu_hour)
         ),
-        loans=() if entry.ended is None else tuple(entry.ended),
+        loans=() if entry.ended is None else tuple(_until(loan, now) for loan in entry.ended),
         waits=entry.waits,
     )
+
+
+def _until(loan: Loan, end_ns: int) -> Loan:
+    """A loan ends with its attempt, also where that is heard of later."""
+    if loan.end_ns <= end_ns:
+        return loan
+    return msgspec.structs.replace(loan, start_ns=min(loan.start_ns, end_ns), end_ns=end_ns)

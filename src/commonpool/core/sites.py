@@ -311,6 +311,7 @@ class Devices(Site):
         "inventory",
         "kept_for",
         "kept_for_replicas",
+        "nowhere",
         "price",
         "saved",
         "savers",
@@ -336,6 +337,8 @@ class Devices(Site):
         self.spot = Spot()
         self.inventory: Inventory | None = None  # where each job lies; None: the pool's nodes are not known
         self.footprints: dict[str, Footprint] = {}  # what each job asks for of the devices
+        # By footprint and tenant, what found no place since anything changed, and whether one can come free.
+        self.nowhere: dict[tuple[Footprint, str], bool] = {}
         self.savers: dict[str, Entry] = {}  # jobs that run and can save their state
         self.saving: dict[str, int] = {}  # those of them that were asked to, and until when they may take over it
         self.kept_for_replicas: dict[str, int] = {}  # what frees is kept from borrowers, by model, up to so much
@@ -474,7 +477,7 @@ class Devices(Site):
                 self.claimed = self.claimed or tenant
         elif self.held or self.free - (0 if own else self.kept) < entry.ask or not self._placed(entry, now):
             self.cause, self.about = Cause.DEVICES, self.name
-            self.held = self.held or (claims and entry.deadline <= now and self._comes_free(entry, now))
+            self.held = self.held or (claims and entry.deadline <= now and self._comes_free(entry))
         else:
             return True
         if not claims and entry.deadline <= now:
@@ -492,28 +495,40 @@ class Devices(Site):
             if isinstance(asked, str):
                 return False
             footprint = self.footprints[entry.id] = asked
+        key = footprint, entry.flow.tenant
+        if key in self.nowhere:
+            return False
         placement = self.inventory.find(footprint, entry.flow.tenant, now, now + entry.work // entry.ask)
         if placement is None:
+            found = self.inventory.candidates(footprint, entry.flow.tenant, now, now + entry.work // entry.ask)
+            self.nowhere[key] = any(candidate.barrier not in _FOR_GOOD for candidate in found)
             return False
         self.spot = placement
         return True
 
-    def _comes_free(self, entry: Entry, now: int) -> bool:
+    def _comes_free(self, entry: Entry) -> bool:
         """Whether a place for it can come free by the end of what runs; else nothing is held for it."""
         footprint = self.footprints.get(entry.id)
         if self.inventory is None or footprint is None:
             return self.inventory is None
-        found = self.inventory.candidates(footprint, entry.flow.tenant, now, now + entry.work // entry.ask)
-        return any(candidate.barrier not in _FOR_GOOD for candidate in found)
+        return self.nowhere.get((footprint, entry.flow.tenant), True)
 
-    def again(self, entry: Entry, devices: tuple[str, ...]) -> Spot:
-        """Where a job runs that was started before this machine was made."""
+    def again(self, entry: Entry, devices: tuple[str, ...], milli_gpu: int, memory_mib: int) -> Spot:
+        """Where a job runs that was started before this machine was made, with so much of each device."""
+        if devices and milli_gpu:
+            entry.ask = milli_gpu * len(devices)
         if self.inventory is not None and devices:
             footprint = self.footprints.get(entry.id)
-            memory_mib = footprint.memory_mib if footprint is not None else 0
-            each = entry.ask // len(devices)
-            self.inventory.adopt(entry.id, entry.flow.tenant, devices, each, memory_mib)
+            if not memory_mib and footprint is not None:
+                memory_mib = footprint.memory_mib
+            self.inventory.adopt(entry.id, entry.flow.tenant, devices, entry.ask // len(devices), memory_mib)
         return Spot()
+
+    def asked(self, job_id: str) -> None:
+        """A job was taken in: fragmentation is measured over what is asked for."""
+        footprint = self.footprints.get(job_id)
+        if self.inventory is not None and footprint is not None:
+            self.inventory.asked(footprint)
 
     def wanted_within(self, now: int) -> int:
         """The milli_gpu for which tenants within their guarantee wait, beyond what is free."""
@@ -533,6 +548,7 @@ class Devices(Site):
         return self.loans.long_lendable(entry.flow.node, now, entry.work // entry.ask, self.forecasts)
 
     def occupy(self, spot: Spot, entry: Entry) -> None:
+        self.nowhere.clear()
         if isinstance(spot, Placement) and self.inventory is not None:
             self.inventory.take(entry.id, entry.flow.tenant, spot)
         task = entry.task
@@ -549,6 +565,7 @@ class Devices(Site):
 
     def vacate(self, entry: Entry, now: int) -> None:
         self._accrue(now)
+        self.nowhere.clear()
         self.savers.pop(entry.id, None)
         self.saving.pop(entry.id, None)
         if self.inventory is not None:
@@ -560,8 +577,11 @@ class Devices(Site):
 
     def begun(self, entry: Entry) -> Effect:
         held = None if self.inventory is None else self.inventory.held(entry.id)
-        node, devices = ("", ()) if held is None else (held.node, held.devices)
-        return Start(entry.id, entry.attempt, entry.dispatched - entry.arrived, entry.waits, node, devices)
+        wait_ns = entry.dispatched - entry.arrived
+        if held is None or not held.devices:
+            return Start(entry.id, entry.attempt, wait_ns, entry.waits)
+        milli_gpu, memory_mib = held.milli_gpu[0], held.memory_mib[0]
+        return Start(entry.id, entry.attempt, wait_ns, entry.waits, held.node, held.devices, milli_gpu, memory_mib)
 
     def service(self, entry: Entry) -> int:
         return entry.work // NS_PER_S

@@ -141,6 +141,7 @@ class State:
         """What the replicas hold of each pool's devices; after one came or went."""
         for devices in self.devices.values():
             devices.by_replicas = 0
+            devices.nowhere.clear()
         for site in self.sites.values():
             for running in site.replicas.values():
                 self.devices[running.pool].by_replicas += running.replica.milli_gpu

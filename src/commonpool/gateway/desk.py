@@ -143,8 +143,7 @@ class CoreDesk:
     # -- what the relay calls --------------------------------------------------------------------------------------
 
     def submit(self, request: Request, waiter: Waiter) -> None:
-        if self._unwritten or not self._journal.healthy:
-            message = f"Usage cannot be recorded now, so nothing new is served: {self.trouble}"
+        if message := self._unrecorded():
             waiter.refused(Refuse(request.id, Reason.NO_JOURNAL, message, RETRY_UNWRITTEN_NS))
             return
         self._waiters[request.id] = waiter
@@ -166,18 +165,27 @@ class CoreDesk:
 
     # -- what the owner of jobs calls ------------------------------------------------------------------------------
 
-    def submit_job(self, job: Job, owner: JobOwner, attempts: int = 0) -> None:
+    def submit_job(
+        self, job: Job, owner: JobOwner, attempts: int = 0, *, again: bool = False, arrived: int = 0
+    ) -> None:
         """A job that waits: the owner's `started` or `refused` follows, now or later, unless it is cancelled first.
 
-        `attempts` were made before this machine was.
+        `again`: it was taken before this machine was made, as `Submitted` says.
         """
+        if not again and (message := self._unrecorded()):
+            owner.refused(Refuse(job.id, Reason.NO_JOURNAL, message, RETRY_UNWRITTEN_NS))
+            return
         self._jobs[job.id] = owner
-        self._handle(Submitted(job, attempts))
+        self._handle(Submitted(job, attempts, again, arrived))
 
-    def resume_job(self, event: JobResumed, owner: JobOwner) -> None:
-        """A job runs already that this machine does not know."""
+    def resume_job(self, event: JobResumed, owner: JobOwner) -> bool:
+        """A job runs already that this machine does not know; False where its tenant or pool is gone."""
         self._jobs[event.job.id] = owner
         self._handle(event)
+        known = self.machine.knows(event.job.id)
+        if not known:
+            del self._jobs[event.job.id]
+        return known
 
     def job_ended(self, event: JobEnded) -> None:
         """An attempt ended. With `event.retry`, the owner's `started` or `failed` follows."""
@@ -243,6 +251,12 @@ class CoreDesk:
         """A request that waits or runs, by its id."""
         waiter = self._waiters.get(request_id)
         return waiter.request if waiter else None
+
+    def _unrecorded(self) -> str:
+        """Why nothing new is taken: usage that cannot be recorded; "" while it can."""
+        if self._journal.healthy and not self._unwritten:
+            return ""
+        return f"Usage cannot be recorded now, so nothing new is served: {self.trouble}"
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

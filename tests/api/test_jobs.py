@@ -11,6 +11,7 @@ from commonpool.api import routes, wire
 from commonpool.backends.base import BackendError
 from commonpool.core.model import Cause, Outcome, Wait
 from commonpool.core.views import LoanView
+from commonpool.gateway.identity import Principal
 from commonpool.store.jobs import JobAttempt, JobError, JobState
 from tests.api.fakes import ADMIN, NOW, FakeOperations
 from tests.store.records import loan, usage_record
@@ -21,14 +22,19 @@ NEW = {"command": ["train"], "cwd": "/home", "hardware": {"milli_gpu": 2000}}
 
 
 class Product(FakeOperations):
-    """One with a key of a tenant that its configuration has."""
+    """One whose tenants may submit jobs, with a key of an app of one of them."""
 
-    def tenant(self, authorization: bytes) -> str | None:
-        return "support" if authorization == KEY_OF_SUPPORT else None
+    def __init__(self) -> None:
+        super().__init__()
+        self._config = msgspec.structs.replace(self._config, job_submitters="tenants")
+        self.key = Principal("k3", "support", "helpdesk", None, None, "data")
+
+    def principal(self, authorization: bytes) -> Principal | None:
+        return self.key if authorization == KEY_OF_SUPPORT else None
 
 
 @pytest.fixture
-def product() -> FakeOperations:
+def product() -> Product:
     return Product()
 
 
@@ -66,6 +72,37 @@ def test_a_job_belongs_to_the_tenant_of_the_key(remote: TestClient, product: Fak
     assert (kept.task.env, kept.task.retries, kept.task.name) == ({"A": "1"}, 2, "night run")
 
 
+def test_the_key_says_the_app_and_the_tier_of_what_names_none(remote: TestClient, product: Product) -> None:
+    assert (made := submitted(remote)).app == "helpdesk"
+    assert made.tier == "batch"
+    product.key = msgspec.structs.replace(product.key, tier="interactive")
+    assert submitted(remote).tier == "interactive"
+    assert submitted(remote, tier="batch").tier == "batch"
+    answer = remote.post(JOBS, json=NEW | {"app": "default"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "the key is one of app helpdesk; leave app 'default' out"
+
+
+def test_by_default_operators_alone_may_submit(remote: TestClient, local: TestClient, product: Product) -> None:
+    mine = submitted(remote)
+    product._config = msgspec.structs.replace(product.config(), job_submitters="operators")
+    answer = remote.post(JOBS, json=NEW)
+    assert answer.status_code == 403
+    assert "jobs.submitters" in answer.json()["error"]["message"]
+    assert listed(remote) == [mine.id]  # what is its own it may still see, and end
+    assert remote.post(f"{JOBS}/{mine.id}/cancel").json()["state"] == "cancelled"
+    assert submitted(local, tenant="support").tenant == "support"
+
+
+def test_a_key_whose_tenant_is_gone_learns_nothing_of_others(remote: TestClient, product: Product) -> None:
+    product.key = msgspec.structs.replace(product.key, tenant="former")
+    for body in (NEW, NEW | {"tenant": "former"}, NEW | {"tenant": "research"}):
+        answer = remote.post(JOBS, json=body)
+        assert answer.status_code == 400
+        assert "research" not in answer.json()["error"]["message"].replace("tenant 'research'", "")
+        assert "support" not in answer.json()["error"]["message"]
+
+
 def test_an_operator_says_whose_it_is(local: TestClient) -> None:
     made = submitted(local, tenant="research", app="slides")
     assert (made.tenant, made.app) == ("research", "slides")
@@ -92,6 +129,7 @@ def test_without_batch_the_tier_is_the_one_of_the_lowest_priority(local: TestCli
         ({"tenant": "support", "app": "helpdesk", "command": ["a\0b"]}, "a NUL character"),
         ({"tenant": "support", "app": "helpdesk", "env": {"A=B": "1"}}, "'A=B' is not the name of"),
         ({"tenant": "support", "app": "helpdesk", "name": "a\nb"}, "cannot be printed"),
+        ({"tenant": "support", "hardware": {"milli_gpu": 2000, "together": "any"}}, "cannot be anywhere"),
         ({"tenant": "support", "app": "helpdesk", "retries": -1}, "retries"),
         ({"tenant": "support", "app": "helpdesk", "priority": 9}, "unknown field `priority`"),
     ],

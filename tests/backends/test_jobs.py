@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import time
@@ -9,11 +10,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 import uvloop
 
+from commonpool.backends import cgroup
 from commonpool.backends.base import BackendError
-from commonpool.backends.jobrun import Exit
+from commonpool.backends.jobrun import Exit, Started
 from commonpool.backends.jobs import LocalJob, LocalJobs
 from commonpool.core.model import NS_PER_S, Hardware, Job
 from commonpool.store.jobs import JobAttempt, Task
@@ -95,11 +98,10 @@ def test_what_its_environment_says(jobs: LocalJobs, tmp_path: Path, monkeypatch:
     assert "COMMONPOOL_ADMIN_TOKEN" not in environment
 
 
-def test_a_slice_is_called_as_cuda_calls_it(tmp_path: Path) -> None:
-    names = {"n0/4.1": "MIG-1234"}
-    jobs = LocalJobs(tmp_path / "jobs", cuda_name=names.get)
-    run(ended(jobs, shell("echo $CUDA_VISIBLE_DEVICES")))
-    assert printed(jobs) == "3,MIG-1234\n"
+def test_only_devices_of_its_own_node_are_visible(jobs: LocalJobs) -> None:
+    attempt = JobAttempt(1, "n0", ("n0/3", "n1/0", "n1/5"), 0)
+    run(ended(jobs, shell("echo $CUDA_VISIBLE_DEVICES"), attempt))
+    assert printed(jobs) == "3\n"
 
 
 def test_where_devices_are_not_known_nothing_is_said_of_them(jobs: LocalJobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,17 +263,101 @@ def test_an_adopted_job_can_be_stopped(jobs: LocalJobs, tmp_path: Path) -> None:
     assert (end.status, end.stopped) == (-signal.SIGTERM, True)
 
 
-def test_a_runner_that_is_killed_takes_its_job_along(jobs: LocalJobs, tmp_path: Path) -> None:
+def test_a_runner_that_is_killed_takes_its_job_along(jobs: LocalJobs) -> None:
     async def story() -> tuple[Exit, list[int]]:
         handle = await jobs.start(JOB, shell("setsid sleep 1000 & echo $$ $!; wait"), ATTEMPT)
         await until(lambda: printed(jobs).endswith("\n"))
-        os.kill(int((tmp_path / "jobs" / "j1" / "1.pid").read_text()), signal.SIGKILL)
+        os.kill(jobs.runners()[0], signal.SIGKILL)
         return await handle.wait(), [int(pid) for pid in printed(jobs).split()]
 
     end, pids = run(story())
-    assert end.status is None
+    assert (end.status, end.ran) == (None, True)
     assert "its runner was killed" in end.reason
     assert not any(map(alive, pids))
+
+
+def can_make_groups() -> bool:
+    group = cgroup.make("commonpool-test-of-jobs")
+    if group is not None:
+        cgroup.end(group)
+    return group is not None
+
+
+@pytest.mark.skipif(not can_make_groups(), reason="control groups cannot be made here")
+def test_what_hides_from_it_ends_with_a_runner_that_is_killed(jobs: LocalJobs) -> None:
+    # given a command that kills its own runner, and a child that has left its session and its environment
+    hidden = "setsid env -i /bin/sleep 1000 & echo $!; sleep 0.2; kill -9 $PPID; sleep 1000"
+    end = run(ended(jobs, shell(hidden)))
+    assert (end.status, end.ran) == (None, True)
+    assert not alive(int(printed(jobs)))
+
+
+def test_what_hides_ends_with_the_command(jobs: LocalJobs) -> None:
+    assert run(ended(jobs, shell("setsid env -i /bin/sleep 1000 & echo $!; sleep 0.2"))).status == 0
+    assert not alive(int(printed(jobs)))
+
+
+def test_one_that_kills_its_runner_at_once_did_run(jobs: LocalJobs) -> None:
+    end = run(ended(jobs, shell("kill -9 $PPID; sleep 1000")))
+    assert (end.status, end.ran) == (None, True)
+
+
+def test_an_end_that_nobody_saw_was_when_it_was_last_known_to_live(jobs: LocalJobs, tmp_path: Path) -> None:
+    async def story() -> Exit:
+        await orphan(tmp_path / "jobs", "exec sleep 1000")
+        folder = tmp_path / "jobs" / "j1"
+        runner = msgspec.json.decode((folder / "1.pid").read_bytes(), type=Started).pid
+        os.kill(runner, signal.SIGKILL)
+        await until(lambda: not alive(runner))
+        os.utime(folder / "1.lock", ns=(7, 7))
+        return await (await jobs.adopt(JOB, ATTEMPT)).wait()
+
+    end = run(story())
+    assert (end.status, end.ended_ns, end.ran) == (None, 7, True)
+
+
+def test_a_machine_that_went_down_took_the_attempt_along(jobs: LocalJobs, tmp_path: Path) -> None:
+    folder = tmp_path / "jobs" / "j1"
+    folder.mkdir(parents=True)
+    (folder / "1.lock").touch()
+    (folder / "1.pid").write_bytes(msgspec.json.encode(Started(1, "another boot")))
+
+    async def story() -> Exit:
+        return await (await jobs.adopt(JOB, ATTEMPT)).wait()
+
+    end = run(story())
+    assert (end.status, end.ran) == (None, False)
+    assert "the machine went down" in end.reason
+
+
+def test_one_whose_files_are_gone_was_seen_to_run(jobs: LocalJobs, tmp_path: Path) -> None:
+    async def story() -> Exit:
+        handle = await jobs.start(JOB, shell("exec sleep 1000"), ATTEMPT)
+        shutil.rmtree(tmp_path / "jobs" / "j1")
+        os.kill(jobs.runners()[0], signal.SIGKILL)
+        return await handle.wait()
+
+    end = run(story())
+    assert (end.status, end.ran) == (None, True)
+
+
+def test_a_runner_that_does_not_get_on_is_ended(tmp_path: Path) -> None:
+    jobs = LocalJobs(tmp_path / "jobs", start_s=0.0)
+    with pytest.raises(BackendError, match="its runner has not started it within 0 s"):
+        run(jobs.start(JOB, shell("echo never"), ATTEMPT))
+    assert printed(jobs) == ""
+
+
+def test_its_runners_are_known_while_they_live(jobs: LocalJobs) -> None:
+    async def story() -> tuple[int, ...]:
+        handle = await jobs.start(JOB, shell("echo $PPID; exec sleep 1000"), ATTEMPT)
+        await until(lambda: printed(jobs) != "")
+        assert jobs.runners() == (int(printed(jobs)),)
+        handle.stop()
+        await handle.wait()
+        return jobs.runners()
+
+    assert run(story()) == ()
 
 
 def test_what_was_never_started_is_lost_and_can_not_start_any_more(jobs: LocalJobs, tmp_path: Path) -> None:

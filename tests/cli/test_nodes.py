@@ -11,9 +11,9 @@ from commonpool.api import wire
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from commonpool.cli.nodes import picture
-from commonpool.core.cluster import DeviceView, HolderView, NodeView, PoolDevices
 from commonpool.core.events import HostLoad
 from commonpool.core.model import Window
+from commonpool.core.pictures import DeviceView, HolderView, NodeView, PoolDevices
 from tests.api.fakes import NOW, FakeOperations
 from tests.cli.serving import serving
 

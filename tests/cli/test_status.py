@@ -11,7 +11,7 @@ from commonpool.api import wire
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from commonpool.cli.status import lines, picture
-from commonpool.core.cluster import PoolDevices, ResourceUse, TenantJobs
+from commonpool.core.pictures import PoolDevices, ResourceUse, TenantJobs
 from commonpool.core.views import Bottleneck
 from tests.api.fakes import LOAN, MODEL, NOW, REPLICA, TENANT, FakeOperations
 from tests.cli.serving import serving

@@ -40,7 +40,7 @@ def test_a_configuration_arrives_as_it_was(kind: str) -> None:
 
 def test_a_batch_arrives_as_it_was() -> None:
     ended = Ended("1", 1, Outcome.COMPLETED, Usage(1, 0, 2))
-    events = [Arrived(request("1")), ended, Cancelled("2"), Answered("invalid_api_key", 2)]
+    events: list[messages.Told] = [Arrived(request("1")), ended, Cancelled("2"), Answered("invalid_api_key", 2)]
     batch = Batch("gateway-a", "1", 7, 3, events)
     assert messages.decode_batch(messages.encode(batch)) == batch
 

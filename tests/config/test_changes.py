@@ -94,6 +94,11 @@ def changes(old: str, new: str) -> list[tuple[str, str | None, str | None, str]]
         ),
         ("pools:", "timeouts: {drain: 1m}\npools:", ("timeouts.drain", "30s", "60s", "at once")),
         ("pools:", "body_max: 1MiB\npools:", ("body_max", "32MiB", "1MiB", "at once")),
+        (
+            "pools:",
+            "jobs: {submitters: tenants}\npools:",
+            ("jobs.submitters", "operators", "tenants", "at once"),
+        ),
     ],
 )
 def test_one_key(base: str, edit: Edit, old: str, new: str, change: tuple[str | None, ...] | None) -> None:

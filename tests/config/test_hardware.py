@@ -70,12 +70,12 @@ def test_where_nothing_is_known_of_the_gpus_they_are_counted(base: str) -> None:
     ("keys", "problem"),
     [
         ("together: node", "6: models.m.gpu: is missing; write the GPUs that a replica holds, or gpu_memory, or mig"),
-        ("gpu: 1.5", "6: models.m.gpu: 1500 milli_gpu are more than one GPU and not whole GPUs; ask for 1000 or 2000, or for less than 1000"),
-        ("gpu: 1, mig: 3g.40gb", "6: models.m.mig: milli_gpu 1000 and the MIG profile 3g.40gb are both asked for, and a slice is taken whole; ask for one of the two"),
-        ("mig: 1g.10gb", "6: models.m.mig: the MIG profile 1g.10gb is not in pool main, which has 2g.20gb, 3g.40gb; ask for one that it has, or for milli_gpu"),
+        ("gpu: 1.5", "6: models.m.gpu: 1.5 GPUs are more than one and not whole; ask for 1 or 2, or for a part of one"),
+        ("gpu: 1, mig: 3g.40gb", "6: models.m.mig: it asks for 1 GPUs and for the MIG profile 3g.40gb, and a slice is taken whole; ask for one of the two"),
+        ("mig: 1g.10gb", "6: models.m.mig: the MIG profile 1g.10gb is not in pool main, which has 2g.20gb, 3g.40gb; ask for one that it has, or for GPUs"),
         ("gpu: 1, gpu_models: [H100]", "6: models.m.gpu: it asks for the GPU model H100, and pool main has A100; ask for one that it has"),
-        ("gpu: 3", "6: models.m.gpu: it asks for 3 GPUs on one node, and no node of pool main has more than 2; ask for fewer, or let them lie apart (together: any)"),
-        ("gpu: 1, runtime: cuda-13.0", "6: models.m.runtime: no node of pool main has cuda-13.0; known: cuda-12.8"),
+        ("gpu: 3", "6: models.m.gpu: it asks for 3 GPUs on one node, and no node of pool main has more than 2; ask for fewer"),
+        ("gpu: 1, runtime: cuda-13.0", "6: models.m.runtime: it asks for the runtime cuda-13.0, and no node of pool main has it; known: cuda-12.8. Ask for one of those, or for none"),
     ],
 )  # fmt: skip
 def test_what_can_never_be_is_one_line(wrong: Wrong, keys: str, problem: str) -> None:
@@ -95,7 +95,7 @@ def test_memory_or_a_slice_of_a_pool_that_only_counts_is_nothing_known(base: str
     assert wrong(base.replace("gpu: 1_gpu", "gpu_memory: 10GiB")) == [
         (
             "c.yaml:6: models.small.gpu_memory: it asks for 10240 MiB of GPU memory, and what the GPUs of pool main are is not "
-            "known; declare its nodes, or ask for milli_gpu"
+            "known; declare its nodes, or ask for GPUs"
         )
     ]
 

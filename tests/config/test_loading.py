@@ -31,6 +31,7 @@ FULL = """\
 listen: {gateway: "0.0.0.0:80", control: "[::1]:81"}
 state: /var/lib/commonpool
 body_max: 1MiB
+jobs: {submitters: tenants}
 timeouts: {header: 1s, body: 2s, idle: 3s, connect: 4s, first_byte: 5s, stall: 6s, drain: 7s}
 pools: {main: {isolation: node, resources: {gpu_memory: 640GiB, cpu_cores: 64, memory: 1TiB}}}
 nodes:

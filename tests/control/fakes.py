@@ -9,7 +9,7 @@ import msgspec
 from commonpool.backends.base import Adopted, BackendError
 from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Model
 from commonpool.control.replicas import Supervisor
-from commonpool.control.seat import Seat, State, Timing, Told, World
+from commonpool.control.seat import Gates, Seat, State, Timing, Told, World
 from commonpool.core.effects import StartReplica
 from commonpool.core.model import NS_PER_S, Policy, Pool, Replica
 from commonpool.engines.base import Target
@@ -134,8 +134,7 @@ class Stage(msgspec.Struct):
     backend: FakeBackend
 
     def seat(self, replica_id: str = "m-0.1") -> Seat:
-        gate = asyncio.Semaphore(2)
-        world = World(told=self.diary.told(), clock=self.time, sleep=self.time.sleep, gate=gate, timing=TIMING)
+        world = World(told=self.diary.told(), clock=self.time, sleep=self.time.sleep, gates=Gates(2), timing=TIMING)
         return Seat(embedded("m"), 0, replica(replica_id), self.backend, world)
 
     def supervisor(self, config: Config) -> Supervisor:

@@ -10,7 +10,20 @@ from commonpool.backends.joblog import LogPart
 from commonpool.backends.jobrun import Exit
 from commonpool.control.jobs import Jobs
 from commonpool.core.machine import Machine
-from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Hardware, Job, Policy, Pool, Price, Tenant, Tier, UsageRecord
+from commonpool.core.model import (
+    NS_PER_HOUR,
+    NS_PER_S,
+    Hardware,
+    Job,
+    Limits,
+    Node,
+    Policy,
+    Pool,
+    Price,
+    Tenant,
+    Tier,
+    UsageRecord,
+)
 from commonpool.gateway.desk import CoreDesk
 from commonpool.store.contract import StoreError
 from commonpool.store.jobs import JobAttempt, JobRecord, Task
@@ -21,10 +34,11 @@ from commonpool.store.writer import Writer
 START_NS = 1_800_000_000 * NS_PER_S
 
 
-def policy(*, without: str = "") -> Policy:
+def policy(*, without: str = "", queue_length: int = 1000) -> Policy:
     """A pool of two GPUs that are guaranteed to a; b borrows them."""
+    limits = Limits(queue_length=queue_length)
     tenants = {
-        name: Tenant(name, "main", guaranteed, 2000, 2000, {"batch": 3}, 60 * NS_PER_S)
+        name: Tenant(name, "main", guaranteed, 2000, 2000, {"batch": 3}, 60 * NS_PER_S, limits=limits)
         for name, guaranteed in (("a", 2000), ("b", 0))
         if name != without
     }
@@ -60,6 +74,14 @@ class FakeAttempt:
     def end(self, status: int | None, ended_ns: int, *, asked: bool = False, stopped: bool = False) -> None:
         self._end.set_result(Exit(status, ended_ns, asked, stopped))
 
+    def lose(self, ended_ns: int, *, ran: bool) -> None:
+        """Nobody saw how it ended."""
+        self._end.set_result(Exit(None, ended_ns, reason="It is not known how it ended.", ran=ran))
+
+    def fault(self) -> None:
+        """Waiting for it fails."""
+        self._end.set_exception(OSError(24, "Too many open files"))
+
 
 class FakeBackend:
     """A `JobBackend` that outlives the product: `attempts` by job and number, `broken` what it says instead."""
@@ -68,22 +90,27 @@ class FakeBackend:
         self.attempts: dict[tuple[str, int], FakeAttempt] = {}
         self.started: list[tuple[str, int]] = []
         self.forgotten: list[str] = []
-        self.broken = ""
+        self.broken: str | Exception = ""
+        self.may_start = asyncio.Event()
+        self.may_start.set()
 
     def check(self, task: Task) -> None:
         if task.cwd != "/":
             raise BackendError(f"The folder {task.cwd!r} is not there.")
 
     async def start(self, job: Job, task: Task, attempt: JobAttempt) -> FakeAttempt:  # noqa: ARG002 - of the contract
-        if self.broken:
-            raise BackendError(self.broken)
+        self._break()
+        await self.may_start.wait()
         self.started.append((job.id, attempt.attempt))
         return self.attempts.setdefault((job.id, attempt.attempt), FakeAttempt())
 
     async def adopt(self, job: Job, attempt: JobAttempt) -> FakeAttempt:
-        if self.broken:
-            raise BackendError(self.broken)
+        self._break()
         return self.attempts[job.id, attempt.attempt]
+
+    def _break(self) -> None:
+        if self.broken:
+            raise BackendError(self.broken) if isinstance(self.broken, str) else self.broken
 
     def log(self, job_id: str, after: str) -> LogPart:
         return LogPart(f"log of {job_id}", after, more=False)
@@ -93,13 +120,17 @@ class FakeBackend:
 
 
 class FlakyStore(MemoryStore):
-    """A store that fails to save as often as it is told to."""
+    """A store that fails to save as often as it is told to, and by a `fault` once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.failing = 0
+        self.fault: Exception | None = None
 
     def save_job(self, record: JobRecord) -> None:
+        if self.fault is not None:
+            fault, self.fault = self.fault, None
+            raise fault
         if self.failing:
             self.failing -= 1
             raise StoreError("the disk is full")
@@ -114,6 +145,7 @@ class World:
         self.store = FlakyStore()
         self.backend = FakeBackend()
         self.policy = policy()
+        self.node: Node | None = None
         self._folder = folder
         self._ids = (f"job-{number}" for number in itertools.count(1))
         self._tasks: list[asyncio.Task[None]] = []
@@ -121,6 +153,8 @@ class World:
     async def start(self) -> None:
         self.journal = Journal(self._folder, ballast_bytes=0)
         self.desk = CoreDesk(Machine(self.policy), lambda: self.now, self.journal, lambda _: None)
+        if self.node is not None:
+            self.desk.node_seen(self.node)
         self.jobs = Jobs(
             self.store, self.desk, self.backend, lambda: self.now, self._spawn, new_id=lambda: next(self._ids)
         )

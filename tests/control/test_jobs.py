@@ -8,8 +8,8 @@ import pytest
 
 from commonpool.backends.base import BackendError
 from commonpool.core.effects import Checkpoint
-from commonpool.core.model import NS_PER_S, Outcome
-from commonpool.store.jobs import JobError, JobNotFoundError, JobState, Task
+from commonpool.core.model import NS_PER_S, Device, Hardware, Node, Outcome
+from commonpool.store.jobs import JobAttempt, JobError, JobNotFoundError, JobState, Task
 from tests.control.job_fakes import START_NS, World, job, policy, task
 
 Story = Callable[[World], Awaitable[None]]
@@ -386,17 +386,163 @@ def test_a_job_whose_tenant_is_gone_waits_no_more(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
-def test_a_job_whose_tenant_is_gone_ends_and_is_not_tried_again(tmp_path: Path) -> None:
+GONE = "Tenant b is not in the configuration any more, or not in pool main, so it was ended."
+
+
+@pytest.mark.parametrize(("status", "state", "reason"), [(-15, "failed", GONE), (1, "failed", GONE), (0, "done", "")])
+def test_a_job_whose_tenant_is_gone_is_ended(tmp_path: Path, status: int, state: str, reason: str) -> None:
     async def story(world: World) -> None:
         record = await world.jobs.submit(job("b"), task(retries=1))
         await world.settle()
         await world.kill()
         world.policy = policy(without="b")
         await world.start()
-        world.backend.attempts[record.job.id, 1].end(1, world.now)
+        await world.settle()
+        attempt = world.backend.attempts[record.job.id, 1]
+        assert attempt.asked == ["stop"]
+        attempt.end(status, world.now, stopped=status < 0)
         await world.settle()
         kept, _ = await world.jobs.show(record.job.id)
-        assert (kept.state, kept.reason) == (JobState.FAILED, "Its command exited with status 1.")
+        assert (kept.state, kept.reason) == (state, reason)
+        assert world.backend.started == [(record.job.id, 1)]
+
+    tell(tmp_path, story)
+
+
+# -- faults of ours ----------------------------------------------------------------------------------------------------
+
+FAULT = "A fault of ours ended it; the product's log says which."
+
+
+async def free(world: World) -> bool:
+    """Whether nothing is held: a job that asks for all of it runs."""
+    record = await world.jobs.submit(job(), task())
+    await world.settle()
+    return await world.state(record.job.id) == "running"
+
+
+def test_a_fault_while_it_is_started_gives_back_what_it_held(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.backend.broken = OSError(28, "No space left on device")
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        kept, _ = await world.jobs.show(record.job.id)
+        assert (kept.state, kept.reason) == (JobState.FAILED, FAULT)
+        assert [(each.outcome, each.micro_per_gpu_hour) for each in world.records()] == [(Outcome.FAILED, 0)]
+        world.backend.broken = ""
+        assert await free(world)
+
+    tell(tmp_path, story)
+
+
+def test_a_fault_while_it_is_watched_ends_it(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        world.now += NS_PER_S
+        attempt = world.backend.attempts[record.job.id, 1]
+        attempt.fault()
+        await world.settle()
+        kept, _ = await world.jobs.show(record.job.id)
+        assert (kept.state, kept.reason, attempt.asked) == (JobState.FAILED, FAULT, ["stop"])
+        assert [(each.run_ns, each.micro_per_gpu_hour > 0) for each in world.records()] == [(NS_PER_S, True)]
+        assert await free(world)
+
+    tell(tmp_path, story)
+
+
+def test_a_fault_while_one_is_adopted_does_not_keep_the_product_from_starting(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        await world.kill()
+        world.backend.broken = PermissionError(13, "Permission denied")
+        await world.start()
+        await world.settle()
+        assert (await world.jobs.show(record.job.id))[0].reason == FAULT
+        world.backend.broken = ""
+        assert await free(world)
+
+    tell(tmp_path, story)
+
+
+def test_a_fault_of_its_keeper_ends_it(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(reclaim="checkpoint"), task())
+        await world.settle()
+        attempt = world.backend.attempts[record.job.id, 1]
+        world.store.fault = RuntimeError("a fault")
+        world.jobs._open[record.job.id].checkpoint(Checkpoint(record.job.id, 1, NS_PER_S))
+        await world.settle()
+        kept, (shown,) = await world.jobs.show(record.job.id)
+        assert (kept.state, kept.reason, shown.ended_ns) == (JobState.FAILED, FAULT, world.now)
+        assert attempt.asked == ["checkpoint", "stop"]
+        assert [each.outcome for each in world.records()] == [Outcome.FAILED]
+        assert await free(world)
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize(("ran", "price"), [(True, 1_000_000), (False, 0)])
+def test_an_end_that_nobody_saw_is_charged_unless_its_node_was_lost(tmp_path: Path, *, ran: bool, price: int) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        world.now += 5 * NS_PER_S
+        world.backend.attempts[record.job.id, 1].lose(world.now - NS_PER_S, ran=ran)
+        await world.settle()
+        (billed,) = world.records()
+        assert (billed.run_ns, billed.micro_per_gpu_hour) == (4 * NS_PER_S, price)
+
+    tell(tmp_path, story)
+
+
+def test_closing_does_not_wait_for_ever_for_one_that_is_being_started(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.jobs.close_s = 0.01
+        world.backend.may_start.clear()
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        await world.jobs.close()
+        await world.kill()
+        # when it was started after all, then it is taken up
+        world.backend.may_start.set()
+        await world.backend.start(record.job, record.task, JobAttempt(1, "", (), world.now))
+        await world.start()
+        await world.settle()
+        assert await world.state(record.job.id) == "running"
+
+    tell(tmp_path, story)
+
+
+def test_the_core_is_told_what_it_was_before_the_restart(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        # given one on known devices, and a queue that is as long as it may be
+        world.policy = policy(queue_length=1)
+        world.node = Node("n0", "main", tuple(Device(f"n0/{index}", memory_mib=80_000) for index in range(2)))
+        await world.kill()
+        await world.start()
+        half = await world.jobs.submit(job(milli_gpu=500, hardware=Hardware(500)), task())
+        whole = await world.jobs.submit(job(), task())
+        await world.settle()
+        (_, (attempt,)) = await world.jobs.show(half.job.id)
+        assert (attempt.devices, attempt.milli_gpu, attempt.memory_mib) == (("n0/0",), 500, 40_000)
+        # when the product comes back, with no room in the queue any more
+        world.policy = policy(queue_length=0)
+        await world.kill()
+        world.now += NS_PER_S
+        await world.start()
+        await world.settle()
+        # then the first holds what it held, and the second waits since it was submitted
+        held = world.desk.machine.state.inventories["main"].held(half.job.id)
+        assert held is not None
+        assert (held.devices, held.milli_gpu, held.memory_mib) == (("n0/0",), (500,), (40_000,))
+        assert await world.state(whole.job.id) == "queued"
+        world.backend.attempts[half.job.id, 1].end(0, world.now)
+        await world.settle()
+        world.backend.attempts[whole.job.id, 1].end(0, world.now)
+        await world.settle()
+        assert {each.arrived_ns for each in world.records()} == {START_NS}
 
     tell(tmp_path, story)
 

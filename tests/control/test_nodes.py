@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 
 from commonpool.config.nodes import declared
@@ -12,11 +13,15 @@ from commonpool.core.model import NS_PER_S, Device, Node
 from tests.control.fakes import config, until
 from tests.engines.running import run
 
+LIMIT_S = 20  # a look that waits longer fails its test
 LOAD = HostLoad(HERE, 500, 600, 7)
 
 
 class Diary:
-    """What was told of nodes, in order. `found` is what is discovered on each; `fault` the next look's."""
+    """What was told of nodes, in order. `found` is what is discovered on each; `fault` the next look's.
+
+    A look waits for `enough`.
+    """
 
     def __init__(self) -> None:
         self.seen: list[Node] = []
@@ -26,18 +31,24 @@ class Diary:
         self.fault: Exception | None = None
         self.slept: list[float] = []
         self.looks = 0
+        self.order: list[str] = []
+        self.enough = threading.Event()
+        self.enough.set()
 
     def node_seen(self, node: Node) -> None:
         self.seen.append(node)
+        self.order.append(f"seen {node.name}")
 
     def node_lost(self, name: str) -> None:
         self.lost.append(name)
+        self.order.append(f"lost {name}")
 
     def host_load(self, load: HostLoad) -> None:
         self.loads.append(load)
 
     def discover(self, node: NodeConfig) -> Node:
         self.looks += 1
+        assert self.enough.wait(LIMIT_S)
         if self.fault is not None:
             fault, self.fault = self.fault, None
             raise fault
@@ -130,6 +141,25 @@ def test_a_look_that_fails_does_not_end_the_watch_and_loses_no_node() -> None:
         async with watched(nodes):
             await until(lambda: diary.fault is None and diary.loads)
         assert (diary.lost, len(diary.seen)) == ([], 1)
+
+    run(main)
+
+
+def test_a_look_that_takes_long_does_not_bring_back_what_a_later_one_lost() -> None:
+    async def main() -> None:
+        diary = Diary()
+        diary.found = {name: Node(name, "gpus", (Device(f"{name}/0"),)) for name in ("n1", "n2")}
+        nodes = diary.nodes(with_nodes(machine("n1", discover=True), machine("n2", discover=True)))
+        await nodes.look()
+        diary.found["n2"] = sick = Node("n2", "gpus", (Device("n2/0", healthy=False),))
+        diary.enough.clear()
+        earlier = asyncio.create_task(nodes.look())
+        await until(lambda: diary.looks == 3)  # it is with the first node
+        later = asyncio.create_task(nodes.configure(with_nodes(machine("n1"))))
+        await asyncio.sleep(0)
+        diary.enough.set()
+        await asyncio.gather(earlier, later)
+        assert diary.order[2:] == [f"seen {sick.name}", "lost n2", "seen n1"]
 
     run(main)
 

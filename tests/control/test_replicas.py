@@ -38,7 +38,7 @@ def test_what_is_to_be_started_is_started_as_it_is_said_and_told_when_it_is_read
     run(main)
 
 
-def test_at_most_two_start_at_once() -> None:
+def test_at_most_two_start_at_once_on_a_node() -> None:
     async def main() -> None:
         async with stage() as at:
             at.backend.gate.clear()
@@ -50,6 +50,26 @@ def test_at_most_two_start_at_once() -> None:
             at.backend.gate.set()
             await until(lambda: len(at.diary.wrote("ready")) == 6)
             assert at.backend.starting_max == STARTS_AT_ONCE
+            await supervisor.close()
+
+    run(main)
+
+
+def test_nodes_do_not_wait_for_each_other() -> None:
+    async def main() -> None:
+        async with stage() as at:
+            at.backend.gate.clear()
+            supervisor = at.supervisor(config(embedded("a")))
+            nodes = ("n1", "n2", "n3")
+            for index in range(12):
+                wanted = msgspec.structs.replace(replica(f"a-{index}.1"), node=nodes[index % 3])
+                supervisor.start(StartReplica(wanted, index))
+            await until(lambda: at.backend.starting == STARTS_AT_ONCE * 3)
+            await settled()
+            assert [each.node for _, _, each in at.backend.started] == [*nodes, *nodes]
+            at.backend.gate.set()
+            await until(lambda: len(at.diary.wrote("ready")) == 12)
+            assert at.backend.starting_max == STARTS_AT_ONCE * 3
             await supervisor.close()
 
     run(main)

@@ -1,8 +1,9 @@
 """The life of one replica, told as what happens to its engine and what is said of it."""
 
 import asyncio
+import gc
 
-from commonpool.control.seat import State
+from commonpool.control.seat import Gates, State
 from tests.backends.scripted import PATHS
 from tests.control.fakes import TIMING, checked, ready, replica, settled, stage, state, until
 from tests.engines.running import run
@@ -77,6 +78,26 @@ def test_a_replica_of_an_earlier_run_is_announced_with_its_engine_and_watched() 
             at.backend.handles["m-0.4"].end.set_result("It was ended by SIGKILL.")
             await until(lambda: at.diary.wrote("lost"))
             assert at.diary.reasons == {"m-0.4": "It was ended by SIGKILL."}
+
+    run(main)
+
+
+def test_a_gate_is_kept_while_somebody_is_at_it() -> None:
+    async def main() -> None:
+        gates = Gates(1)
+
+        async def enter(node: str) -> None:
+            async with gates.on(node):
+                await asyncio.sleep(0.001)
+
+        entering = [asyncio.create_task(enter(node)) for node in ("n1", "n1", "n2")]
+        await asyncio.sleep(0)
+        assert gates.on("n1").locked()
+        assert len(gates) == 2
+        await asyncio.gather(*entering)
+        del entering
+        gc.collect()
+        assert len(gates) == 0
 
     run(main)
 

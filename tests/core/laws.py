@@ -351,7 +351,12 @@ def could_start(entry: Entry, now: int, gone: Entry | None = None) -> bool:
         kept = 0 if site.owns(entry) else site.kept
         enough = site.free + freed - kept >= entry.ask
         return enough and (borrowed <= 0 or borrowed <= site._long_lendable(entry, now))
+    avoided = site.avoided.get(entry.id, "")  # it failed on that node, and waits for another where there is one
+    if all(each.draining or each.replica.node == avoided for each in site.replicas.values()):
+        avoided = ""
     for spot in site.replicas.values():
+        if avoided and spot.replica.node == avoided:
+            continue
         here = gone is not None and gone.replica_id == spot.id
         slots, kv = (gone.sequences, gone.kv) if gone is not None and here else (0, 0)
         room = spot.slots_used - slots + entry.sequences <= spot.slots

@@ -86,8 +86,11 @@ def test_18_gb_do_not_fit_two_slices_of_10() -> None:
 def test_what_cannot_be_is_refused_with_its_values() -> None:
     two = node("n", 2)
     cut = node("m", devices=slices("m", "1g.10gb", "2g.20gb"))
-    assert "1500 milli_gpu" in refused(two, milli_gpu=1500)
-    assert "1000 or 2000" in refused(two, milli_gpu=1500)
+    assert "1.5 GPUs are more than one" in refused(two, milli_gpu=1500)
+    assert "ask for 1 or 2" in refused(two, milli_gpu=1500)
+    assert "runtime cuda-99, and no node of pool main has it; known: none" in refused(
+        two, milli_gpu=500, runtime="cuda-99"
+    )
     assert "profile 9g.99gb is not in pool main, which has 1g.10gb, 2g.20gb" in refused(two, cut, profile="9g.99gb")
     assert "pool main has A100" in refused(two, milli_gpu=1000, models=("H100",))
     assert "no node of pool main has more than 2" in refused(two, node("o", 2), milli_gpu=4000)
@@ -98,7 +101,7 @@ def test_what_cannot_be_is_refused_with_its_values() -> None:
     assert "asks for no GPU" in refused(two)
     assert "one of the two" in refused(cut, profile="1g.10gb", milli_gpu=100)
     assert "at least one device" in refused(two, memory_mib=-1)
-    assert "goes with a profile" in refused(two, milli_gpu=500, count=2)
+    assert "goes with a MIG profile" in refused(two, milli_gpu=500, count=2)
     assert "is not known" in refused(node("n", devices=gpus("n", 2, 0)), memory_mib=1000)
 
 

@@ -106,6 +106,25 @@ def hourly(peaks: list[int], start: int = START) -> Forecast:
     return forecast
 
 
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 30 * H)), max_size=10),
+    looks=st.lists(st.integers(0, 10 * WEEK), min_size=1, max_size=4),
+)
+def test_peaks_are_looked_at_without_a_trace(changes: list[tuple[int, int]], looks: list[int]) -> None:
+    forecast, untouched = Forecast(), Forecast()
+    now = START
+    for demand, step in changes:
+        now += step
+        for look in looks:
+            forecast.peaks(START + look)  # before this change or after it
+        forecast.observe(demand, now)
+        untouched.observe(demand, now)
+    now += looks[0]
+    seen = forecast.peaks(now)
+    assert forecast.quantile(now, WEEK) == untouched.quantile(now, WEEK)
+    assert seen == forecast.peaks(now) == untouched.peaks(now), "kept up by the quantile or not"
+
+
 def test_peaks_are_told_from_the_first_hour_on() -> None:
     assert Forecast().peaks(START) == (0, [])
     assert hourly([3, 1, 2]).peaks(START + 4 * H) == (START // H, [3, 1, 2, 0, 0])

@@ -71,6 +71,15 @@ def test_gpus_beside_too_little_cpu_are_stranded() -> None:
     assert measure.stranded(0, 0, 0) == 0
 
 
+@given(SHAPES, st.integers(0, 8000), *[st.integers(-9000, 90_000)] * 4)
+def test_with_more_cpu_and_memory_never_more_is_stranded(
+    shapes: list[tuple[Footprint, int]], free: int, cpu: int, more_cpu: int, mib: int, more_mib: int
+) -> None:
+    """What lets the index skip the hosts that could not be better (`ranking.Order`)."""
+    measure = Measure(shapes)
+    assert measure.stranded(free, cpu + abs(more_cpu), mib + abs(more_mib)) <= measure.stranded(free, cpu, mib)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     SHAPES,

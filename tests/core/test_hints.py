@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonpool.core.footprint import Footprint
-from commonpool.core.hints import HINTS_MAX, Move, Step, hints
+from commonpool.core.hints import HINTS_MAX, TRIED_MAX, Move, Step, hints
+from commonpool.core.hosts import Part
 from commonpool.core.inventory import Inventory
 from tests.core.sheds import node, part, put, shed
 from tests.core.worlds import S
@@ -97,3 +98,61 @@ def test_nothing_is_put_on_what_is_emptied() -> None:
     inventory.adopt("y", "a", ["n/3"], 300)
     moves = {"x": Move(part(300), "a", S), "y": Move(part(300), "a", S)}
     assert [each.steps[0].to_devices for each in hints(inventory, moves, 0)] == [("n/3",), ("n/2",)]
+
+
+class Counted(Inventory):
+    """Counts how often its holders are looked at and what is fragmented is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("main")
+        self.looks = self.sums = 0
+
+    def holders(self, name: str) -> dict[str, Part]:
+        self.looks += 1
+        return super().holders(name)
+
+    @property
+    def fragmented(self) -> int:
+        self.sums += 1
+        return super().fragmented
+
+
+def looked_at(empty: int, half_empty: int, *, tries: int = TRIED_MAX) -> tuple[int, int]:
+    inventory = Counted()
+    inventory.asked(Footprint(1, 1000))
+    inventory.asked(part(500))
+    moves: dict[str, Move] = {}
+    for at in range(half_empty):
+        inventory.see(node(f"half{at:03}", 2))
+        inventory.adopt(f"h{at}", "a", [f"half{at:03}/0"], 500)
+        moves[f"h{at}"] = Move(part(500), "a", S)
+    for at in range(empty):
+        inventory.see(node(f"n{at:03}", 2))
+    assert len(hints(inventory, moves, 0, tries)) == min(tries, HINTS_MAX)
+    return inventory.looks, inventory.sums
+
+
+def test_what_is_looked_at_grows_with_what_is_tried_and_not_with_the_cluster() -> None:
+    assert looked_at(0, 60) == looked_at(200, 60) == looked_at(0, 150)
+    looks, sums = looked_at(0, 60)
+    assert looks <= TRIED_MAX * 20, "the source and the target, before and after, and no others"
+    assert sums <= TRIED_MAX + 1
+    assert looked_at(0, 60, tries=2)[0] <= 2 * 20
+
+
+def test_trying_is_not_loading() -> None:
+    inventory = shed(node("n", 2))
+    inventory.asked(Footprint(1, 1000))
+    inventory.adopt("first", "a", ["n/0"], 500, weights="first")
+    for at in range(63):
+        inventory.adopt("other", "a", ["n/1"], 500, weights=f"other{at}")
+        inventory.give("other")
+    inventory.adopt("last", "a", ["n/1"], 500)
+    moves = {holder: Move(part(500), "a", S, weights=holder) for holder in ("first", "last")}
+    assert hints(inventory, moves, 0)
+    held = inventory.held("first")
+    assert held is not None
+    assert held.weights == "first"
+    inventory.give("last")
+    inventory.adopt("last", "a", ["n/1"], 500, weights="last")
+    assert not inventory.candidates(part(100), "a", 0, weights="first")[0].loaded, "it was the one loaded longest ago"

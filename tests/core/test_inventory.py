@@ -176,6 +176,7 @@ ISOLATIONS: st.SearchStrategy[Isolation] = st.sampled_from(["shared", "guarantee
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), FOOTPRINTS, st.sampled_from(["", "a", "b"])),
+        st.tuples(st.just("asked"), FOOTPRINTS, st.just("")),
         st.tuples(st.just("give"), st.integers(0, 40), st.just("")),
         st.tuples(st.just("see"), st.integers(0, 3).flatmap(lambda at: nodes(f"n{at}")), st.just("")),
         st.tuples(st.just("lose"), st.integers(0, 3), st.just("")),
@@ -191,6 +192,8 @@ def test_whatever_happens_the_books_hold(steps: list[tuple[str, Any, str]], isol
     for at, (step, what, owner) in enumerate(steps):
         if step == "put":
             _put_and_check(inventory, f"h{at}", what, owner)
+        elif step == "asked":
+            inventory.asked(what)
         elif step == "give":
             inventory.give(f"h{what}")
         elif step == "see":

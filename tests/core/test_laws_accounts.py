@@ -57,7 +57,10 @@ class Accounts(Commons):
             site = entry.flow.room
             if not isinstance(site, Serving):
                 devices = self.machine.state.devices[entry.node.pool]
-                assert self.by_replicas(entry.node.pool) + devices.by_jobs <= devices.quota.capacity
+                there = devices.quota.capacity
+                if devices.inventory is not None:  # what runs on nodes that are gone is beside those that are there
+                    there = max(there, devices.inventory.capacity + devices.away)
+                assert self.by_replicas(entry.node.pool) + devices.by_jobs <= there
         if isinstance(event, DevicesChanged):
             quota = self.machine.state.quotas[event.pool]
             assert quota.capacity == min(self.in_force.pools[event.pool].milli_gpu, event.milli_gpu)

@@ -232,7 +232,8 @@ class Clusters(Commons):
         deployment = self.in_force.deployments[replica.model]
         site = self.machine.state.sites[replica.model]
         right = builds(deployment) or [deployment.engine]
-        there = sum(not r.draining and r.build in right for r in site.replicas.values())
+        stray = self.machine.state.stray  # one on a node that is gone is replaced
+        there = sum(not (r.draining or stray(r.replica)) and r.build in right for r in site.replicas.values())
         there += sum(not s.stopping for s in site.crew.starting.values())
         most = len(deployment.attached)
         if not most and deployment.scaling is not None:
@@ -274,7 +275,9 @@ class Clusters(Commons):
 
     def a_pool_has_what_is_there(self) -> None:
         state = self.machine.state
-        assert state.quotas["main"].capacity == min(GPUS["main"], state.inventories["main"].capacity)
+        assert state.quotas["main"].capacity == min(
+            GPUS["main"], state.inventories["main"].capacity + state.devices["main"].away
+        )
 
     def finish(self) -> None:
         """Everything ends, and no model is wanted any more: nothing is left over."""

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import msgspec
+
 from commonpool.core import moves
 from commonpool.core.events import NodeSeen, ReplicaReady
-from commonpool.core.hints import Hint
+from commonpool.core.footprint import Footprint
+from commonpool.core.hints import TRIED_MAX, Hint
 from commonpool.core.machine import CHECKPOINT_NS
-from commonpool.core.model import Deployment, Device, Hardware, Node, Replica, Scaling
+from commonpool.core.model import Deployment, Device, Hardware, Node, Pool, Replica, Scaling
 from tests.core.worlds import S, World, policy, tenant
 
 HOUR = 3600 * S
@@ -74,3 +77,23 @@ def test_a_pool_that_is_only_counted_has_no_hints() -> None:
     here = World(policy(tenant("a", 4000)))
     here.submit("j", "a", 500)
     assert moves.worthwhile(here.machine.state, ("j",), here.now) == ()
+
+
+def test_however_many_pools_there_are_no_more_is_tried_than_in_one() -> None:
+    names = [f"p{at}" for at in range(TRIED_MAX // 5)]
+    pools = {name: Pool(name, 0, placed=True) for name in names}
+    rules = policy(tenant("a", 4000))
+    here = World(msgspec.structs.replace(rules, pools=rules.pools | pools), replicas=0)
+    for name in names:
+        inventory = here.machine.state.inventories[name]
+        inventory.asked(Footprint(1, 1000))
+        inventory.asked(Footprint(1, 500))
+        for at in range(8):
+            here.send(NodeSeen(Node(f"{name}n{at}", name, (Device(f"{name}n{at}/0"),))))
+            inventory.adopt(f"{name}j{at}", "a", [f"{name}n{at}/0"], 500)
+            here.machine.state.devices[name].footprints[f"{name}j{at}"] = Footprint(1, 500)
+    savers = [f"{name}j{at}" for name in names for at in range(8)]
+    assert len(moves.worthwhile(here.machine.state, savers, here.now)) == TRIED_MAX
+    for name in names[1:]:
+        del here.machine.state.inventories[name]
+    assert len(moves.worthwhile(here.machine.state, savers, here.now)) == 2 * 8, "its devices and its nodes"

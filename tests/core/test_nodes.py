@@ -6,9 +6,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from commonpool.core.effects import Effect, Refuse, Start, StartReplica
+from commonpool.core.effects import Dispatch, Effect, Refuse, Start, StartReplica
 from commonpool.core.events import Cancelled, NodeLost, NodeSeen
-from commonpool.core.model import NS_PER_HOUR, Attached, Cause, Device, Hardware, Outcome, Pool, Reason, Wait, Window
+from commonpool.core.model import (
+    NS_PER_HOUR,
+    Attached,
+    Cause,
+    Device,
+    Hardware,
+    Outcome,
+    Pool,
+    Reason,
+    Usage,
+    Wait,
+    Window,
+)
 from tests.core.clusters import (
     Cluster,
     deployment,
@@ -138,10 +150,11 @@ def test_a_lost_node_takes_its_capacity_along_and_what_ran_there_comes_back_with
     here.submit("j2", "a", 2000)
     here.lose("n2")
     quota, inventory = here.machine.state.quotas["main"], here.machine.state.inventories["main"]
-    assert (quota.capacity, quota.use, inventory.capacity) == (2000, 4000, 2000)
+    assert (quota.capacity, quota.use, inventory.capacity) == (4000, 4000, 2000)  # what ran there takes nothing of n1
     assert started(here.submit("j3", "a", 1000)) == []
     assert started(here.finish("j2", Outcome.FAILED)) == []  # n1 is full
-    assert (quota.use, here.bare.free) == (2000, 0)
+    here.tick()
+    assert (quota.capacity, quota.use, here.bare.free) == (2000, 2000, 0)
     assert started(here.finish("j1")) == ["j3"]
     here.finish("j3")
     assert (inventory.free, inventory.capacity) == (2000, 2000)
@@ -170,9 +183,9 @@ def test_a_node_that_comes_back_while_its_work_is_not_reported_ended_is_not_give
 def test_the_replicas_of_a_lost_node_start_elsewhere_when_they_are_reported_lost() -> None:
     here = two_nodes(models=(deployment(),)).begin()
     assert here.up["m-0.1"].node == "n1"
-    assert here.lose("n1") == []
-    effects = here.goes("m-0.1", BROKEN) + here.later(0.5).tick()
-    assert places(effects) == {"m-0.2": ("n2/0", "n2/1")}
+    assert places(here.lose("n1")) == {"m-0.2": ("n2/0", "n2/1")}
+    assert stops(here.comes("m-0.2")) == ["m-0.1"]  # one whose node was only taken out of the configuration drains
+    assert here.goes("m-0.1", BROKEN) + here.later(0.5).tick() == []
     assert here.machine.state.inventories["main"].free == 0
 
 
@@ -181,7 +194,7 @@ def test_a_device_that_is_not_healthy_any_more_gets_nothing_new() -> None:
     here.submit("j1", "a", 1000)
     sick = (Device("n1/0", healthy=False), Device("n1/1"))
     here.see(node("n1", sick))
-    assert here.machine.state.quotas["main"].capacity == 3000
+    assert here.machine.state.quotas["main"].capacity == 4000  # what runs on the sick one takes nothing of the others
     here.submit("j2", "a", 1000)
     here.submit("j3", "a", 1000)
     here.submit("j4", "a", 1000)
@@ -211,7 +224,7 @@ def test_a_pool_that_is_removed_takes_its_nodes_along_and_may_come_again() -> No
     ("milli_gpu", "hardware", "sentence"),
     [
         (3000, None, r"3"),
-        (0, Hardware(milli_gpu=1500), "1500 milli_gpu are more than one GPU and not whole GPUs; ask for 1000 or 2000"),
+        (0, Hardware(milli_gpu=1500), "1.5 GPUs are more than one and not whole; ask for 1 or 2"),
         (0, Hardware(memory_mib=90_000), "90000"),
         (0, Hardware(profile="9g.99gb"), r"9g\.99gb"),
         (0, Hardware(milli_gpu=1000, models=("B200",)), "B200"),
@@ -482,3 +495,42 @@ def test_an_overdue_job_that_needs_a_whole_node_gets_it_in_the_end() -> None:
     here.finish("b2")
     assert started(here.submit("b5", "b", 1000)) == []
     assert started(here.finish("b1")) == ["a0", "b4"]
+
+
+def test_what_runs_on_a_node_that_is_gone_takes_nothing_of_those_that_are_there() -> None:
+    here = two_nodes(tenant("a", 2000), tenant("b", 2000))
+    here.submit("on_n1", "a", 1000)
+    here.lose("n1")
+    assert here.bare.free == 2000
+    assert places(here.submit("b0", "b", 2000)) == {"b0": ("n2/0", "n2/1")}
+    assert here.machine.state.inventories["main"].stray() == [("on_n1", "n1")]
+
+
+def test_a_replica_on_a_node_that_is_gone_serves_on_while_there_is_no_place_for_another() -> None:
+    here = Cluster(placed(tenant("a", 2000), models=(deployment(),)), node("n1"))
+    here.begin()
+    assert here.lose("n1") == []
+    assert stops(here.later(1).tick()) == []
+    assert dispatched(here.arrive("r", "a")) == ["r"]
+
+
+def test_a_job_of_another_kind_passes_one_that_finds_no_place() -> None:
+    here = Cluster(
+        placed(tenant("a", 4000)), node("n1", devices("n1", 1, model="H100")), node("n2", devices("n2", 2, **A100))
+    )
+    h100 = Hardware(milli_gpu=1000, models=("H100",))
+    here.submit("runs", "a", 0, hardware=h100)
+    here.submit("waits", "a", 0, hardware=h100)
+    assert started(here.submit("other", "a", 1000)) == ["other"]
+
+
+def test_a_request_that_failed_on_a_node_is_tried_again_on_another() -> None:
+    models = (deployment(replicas=3),)
+    here = Cluster(placed(tenant("a", 6000), models=models), node("n1", 4), node("n2", 2)).begin()
+    nodes = {replica_id: replica.node for replica_id, replica in here.up.items()}
+    (first,) = [effect for effect in here.arrive("r", "a") if isinstance(effect, Dispatch)]
+    effects = here.end("r", Outcome.FAILED, retry=True, usage=Usage()) + here.later(1).tick()
+    (second,) = [effect for effect in effects if isinstance(effect, Dispatch)]
+    assert nodes[first.replica_id] != nodes[second.replica_id]
+    here.end("r")
+    assert here.site().avoided == {}

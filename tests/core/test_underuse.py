@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonpool.core import underuse, views
+from commonpool.core.effects import Effect, Start
 from commonpool.core.events import Released
 from commonpool.core.model import NS_PER_HOUR
 from commonpool.core.underuse import Demand, Underuse
@@ -90,6 +91,26 @@ def test_who_never_asks_is_known_to_want_nothing_from_the_start_on() -> None:
     assert underuse.underuse(here.machine.state, START + 71 * H) == []
     (one,) = underuse.underuse(here.machine.state, START + 72 * H)
     assert (one.hours, one.peak_milli_gpu, one.offered_milli_gpu) == (72, 0, 1000)
+
+
+def test_looking_leaves_what_happens_as_it_is() -> None:
+    def happened(*, looking: bool) -> list[Effect]:
+        here = World(policy(tenant("a", 4000), tenant("b", 0)), replicas=0)
+        for hour in range(170):
+            here.now = START + hour * H
+            if looking:
+                underuse.demands(here.machine.state, here.now)
+                underuse.underuse(here.machine.state, here.now)
+            if hour == 160:
+                here.submit("own", "a", 4000, expected_ns=H)
+            elif hour == 161:
+                here.finish("own")
+        here.submit("borrows", "b", 3500, expected_ns=H)
+        return here.effects
+
+    effects = happened(looking=False)
+    assert happened(looking=True) == effects
+    assert "borrows" not in {each.job_id for each in effects if isinstance(each, Start)}, "a may want it again"
 
 
 def test_what_was_kept_is_known_again() -> None:

@@ -14,7 +14,7 @@ from commonpool.simulator.cluster import Cluster, Engine, Failures
 from commonpool.simulator.fleet import Fleet
 from commonpool.simulator.run import run
 from commonpool.simulator.traces import Target, read
-from commonpool.simulator.workload import Workload, workload
+from commonpool.simulator.workload import Arrival, Workload, workload
 from tests.core.worlds import CONTEXT, SLOTS, S, policy, tenant
 from tests.simulator.worlds import MS, SPEED, Watched, Witness, crowd, request
 
@@ -120,7 +120,7 @@ def test_what_replicas_hold_is_counted_from_their_start_to_their_end() -> None:
 
 def test_a_tenfold_burst_does_not_keep_those_within_their_guarantee_from_their_first_token() -> None:
     chance = random.Random(4)
-    arrivals = []
+    arrivals: list[Arrival] = []
     for name, gap_s, begin, end in (("a", 1.0, 0, 900), ("b", 1.0, 0, 900), ("b", 1 / 9, 300, 600)):
         at = chance.expovariate(1) * gap_s + begin
         while at < end:

@@ -28,7 +28,7 @@ def job(job_id: str, tenant: str = "a", submitted_ns: int = 5, state: JobState =
 
 
 def attempt(number: int) -> JobAttempt:
-    return JobAttempt(number, "n0", ("n0/0", "n0/1.2"), started_ns=7)
+    return JobAttempt(number, "n0", ("n0/0", "n0/1.2"), started_ns=7, milli_gpu=500, memory_mib=10_240)
 
 
 def ids(found: tuple[JobRecord, ...]) -> list[str]:

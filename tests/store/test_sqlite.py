@@ -68,7 +68,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     with closing(raw(tmp_path)) as connection:
         connection.execute("INSERT INTO schema_version VALUES (99)")
     for _ in range(2):  # the refusal gives the lock back
-        with pytest.raises(StoreError, match=r"has schema 99 and this version of commonpool knows 5 at most: use the"):
+        with pytest.raises(StoreError, match=r"has schema 99 and this version of commonpool knows 6 at most: use the"):
             SqliteStore(tmp_path)
 
 

@@ -48,9 +48,9 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     `handler` takes the operations, then the parameters (of path and query, as `params`), then the body if there is
     one. It returns what `answer` says: a struct for JSON, bytes for any other `media`. `public` ones ask for no key.
-    One that is `by_tenant` answers a tenant's data key too: its handler takes that tenant, last, and keeps to what is
-    the tenant's own. None is an operator, who may know of all. The handler of one that is `audited` takes who asks,
-    last: the id of an admin key, or LOCAL.
+    One that is `by_tenant` answers a tenant's data key too: its handler takes the key's `Principal`, last, and keeps to
+    what is that tenant's own. None is an operator, who may know of all. The handler of one that is `audited` takes who
+    asks, last: the id of an admin key, or LOCAL.
     """
 
     method: str
@@ -137,17 +137,18 @@ def _serve(operations: Operations, endpoints: list[Endpoint]) -> Callable[[Reque
 
 async def _answer(operations: Operations, endpoint: Endpoint, request: Request) -> Response:
     headers = _headers(request)
-    tenant = operations.tenant(headers.get("authorization", "").encode("latin-1")) if endpoint.by_tenant else None
-    if not endpoint.public and tenant is None:
+    key = headers.get("authorization", "").encode("latin-1")
+    principal = operations.principal(key) if endpoint.by_tenant else None
+    if not endpoint.public and principal is None:
         peer = request.client.host if request.client else None
         access.check(request.method, peer, headers, operations.admin)
     given: list[Any] = [_params(endpoint, request)]
     if endpoint.body is not None:
         given.append(await _body(endpoint.body, request))
     if endpoint.by_tenant:
-        given.append(tenant)
+        given.append(principal)
     if endpoint.audited:
-        given.append(operations.caller(headers.get("authorization", "").encode("latin-1")) or LOCAL)
+        given.append(operations.caller(key) or LOCAL)
     answer = await endpoint.handler(operations, *given)
     content = answer if endpoint.media != JSON else msgspec.json.encode(answer)
     return Response(content, endpoint.status, SAFE, endpoint.media)

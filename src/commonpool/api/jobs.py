@@ -6,15 +6,16 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from commonpool.api import views, wire
+from commonpool.api.access import ForbiddenError
 from commonpool.api.http import BadRequestError, Endpoint
-from commonpool.api.operations import NotFoundError, OperationError, Operations
+from commonpool.api.operations import NotFoundError, OperationError, Operations, Principal
 from commonpool.backends.base import BackendError
 from commonpool.config import Config
 from commonpool.config.keys import DEFAULT_APP
 from commonpool.config.problems import listed
 from commonpool.core import explain
 from commonpool.core.model import Job
-from commonpool.store.jobs import OPEN, JobError, JobNotFoundError, JobPlace, JobRecord, JobState, Task
+from commonpool.store.jobs import OPEN, JobAttempt, JobError, JobNotFoundError, JobPlace, JobRecord, JobState, Task
 
 JOBS_MAX = 200  # in one answer
 DEFAULT_TIER = "batch"
@@ -46,13 +47,16 @@ class LogQuery(ByJob, frozen=True):
 # -- what is asked for -------------------------------------------------------------------------------------------------
 
 
-def resolve(new: wire.NewJob, config: Config, tenant: str | None) -> tuple[Job, Task]:
-    """The job that a tenant (None: an operator, who names one) asks for. Raises BadRequestError."""
-    name = new.tenant or tenant
-    if name is None:
+def resolve(new: wire.NewJob, config: Config, who: Principal | None) -> tuple[Job, Task]:
+    """The job that somebody with a tenant's key (None: an operator, who names a tenant) asks for.
+
+    Raises BadRequestError, or ForbiddenError where tenants may not submit jobs.
+    """
+    if who is not None:
+        new = _of_key(new, config, who)
+    name = new.tenant
+    if not name:
         raise BadRequestError("it is not said whose the job is; name a tenant, or use its key", param="tenant")
-    if tenant is not None and name != tenant:
-        raise BadRequestError(f"the key is one of tenant {tenant}; leave tenant {name!r} out", param="tenant")
     owner = config.policy.tenants.get(name)
     if owner is None:
         raise BadRequestError(f"there is no tenant {name!r}; there is {listed(config.policy.tenants)}", param="tenant")
@@ -63,6 +67,11 @@ def resolve(new: wire.NewJob, config: Config, tenant: str | None) -> tuple[Job, 
     if new.tier and new.tier not in owner.priority:
         there = listed(owner.priority)
         raise BadRequestError(f"tenant {name} has no tier {new.tier!r}; it may use {there}", param="tier")
+    if new.hardware.together == "any":
+        raise BadRequestError(
+            "a job's command runs on one node, so its GPUs cannot be anywhere; ask for together node or island",
+            param="hardware.together",
+        )
     _check_words(new)
     job = Job(
         id="",
@@ -77,6 +86,22 @@ def resolve(new: wire.NewJob, config: Config, tenant: str | None) -> tuple[Job, 
         reclaim=new.reclaim,
     )
     return job, Task(new.command, new.cwd, new.env, new.name, new.retries)
+
+
+def _of_key(new: wire.NewJob, config: Config, who: Principal) -> wire.NewJob:
+    """What a tenant's key makes of a job: it says whose it is, by tenant and app."""
+    if config.job_submitters != "tenants":
+        raise ForbiddenError(
+            "jobs run as the product's user, so tenants may not submit any here; ask an operator to submit it, or"
+            " to set jobs.submitters to tenants"
+        )
+    if new.tenant not in {"", who.tenant}:
+        raise BadRequestError(f"the key is one of tenant {who.tenant}; leave tenant {new.tenant!r} out", param="tenant")
+    if new.app not in {"", who.app}:
+        raise BadRequestError(f"the key is one of app {who.app}; leave app {new.app!r} out", param="app")
+    if who.tenant not in config.policy.tenants:
+        raise BadRequestError(f"tenant {who.tenant}, whose key this is, does not exist any more; ask an operator")
+    return msgspec.structs.replace(new, tenant=who.tenant, app=who.app, tier=new.tier or who.tier or "")
 
 
 def _tier(priority: dict[str, int]) -> str:
@@ -99,34 +124,37 @@ def _check_words(new: wire.NewJob) -> None:
 # -- handlers ----------------------------------------------------------------------------------------------------------
 
 
-async def submit(operations: Operations, _: msgspec.Struct, new: wire.NewJob, tenant: str | None) -> wire.Job:
-    job, task = resolve(new, operations.config(), tenant)
+async def submit(operations: Operations, _: msgspec.Struct, new: wire.NewJob, who: Principal | None) -> wire.Job:
+    job, task = resolve(new, operations.config(), who)
     return _view(operations, await _refusable(operations.jobs().submit(job, task)))
 
 
-async def jobs(operations: Operations, query: JobsQuery, tenant: str | None) -> wire.Jobs:
-    if tenant is not None and query.tenant not in {"", tenant}:
-        raise BadRequestError(f"the key is one of tenant {tenant}; leave tenant {query.tenant!r} out", param="tenant")
-    owner = tenant or query.tenant or None
+async def jobs(operations: Operations, query: JobsQuery, who: Principal | None) -> wire.Jobs:
+    owner = query.tenant or None
+    if who is not None:
+        if query.tenant not in {"", who.tenant}:
+            message = f"the key is one of tenant {who.tenant}; leave tenant {query.tenant!r} out"
+            raise BadRequestError(message, param="tenant")
+        owner = who.tenant
     found = await operations.jobs().list(owner, every=query.all, after=_place(query.after), limit=query.limit)
     last = found[-1] if len(found) == query.limit else None
     after = None if last is None else f"{last.submitted_ns}.{last.job.id}"
     return wire.Jobs(tuple(_view(operations, record) for record in found), after)
 
 
-async def show(operations: Operations, which: ByJob, tenant: str | None) -> wire.JobStory:
-    record = await _own(operations, which.id, tenant)
+async def show(operations: Operations, which: ByJob, who: Principal | None) -> wire.JobStory:
+    record = await _own(operations, which.id, who)
     _, attempts = await _refusable(operations.jobs().show(which.id))
     return wire.JobStory(
         job=_view(operations, record),
-        attempts=tuple(wire.JobAttempt(**msgspec.structs.asdict(attempt)) for attempt in attempts),
+        attempts=tuple(map(_attempt, attempts)),
         loans=views.loans(operations.jobs().loans(which.id)),
         records=tuple(map(views.attempt, await operations.record(which.id))),
     )
 
 
-async def logs(operations: Operations, which: LogQuery, tenant: str | None) -> wire.JobLog:
-    record = await _own(operations, which.id, tenant)  # first: what it prints before its end is read then
+async def logs(operations: Operations, which: LogQuery, who: Principal | None) -> wire.JobLog:
+    record = await _own(operations, which.id, who)  # first: what it prints before its end is read then
     try:
         part = await operations.jobs().logs(which.id, which.after)
     except ValueError as error:
@@ -134,17 +162,17 @@ async def logs(operations: Operations, which: LogQuery, tenant: str | None) -> w
     return wire.JobLog(part.text, part.after, part.more, record.state in OPEN)
 
 
-async def cancel(operations: Operations, which: ByJob, tenant: str | None) -> wire.Job:
-    record = await _own(operations, which.id, tenant)
+async def cancel(operations: Operations, which: ByJob, who: Principal | None) -> wire.Job:
+    record = await _own(operations, which.id, who)
     if record.state not in OPEN:
         raise OperationError(f"job {which.id} has ended already: it is {record.state.value}")
     return _view(operations, await _refusable(operations.jobs().cancel(which.id)))
 
 
-async def _own(operations: Operations, job_id: str, tenant: str | None) -> JobRecord:
+async def _own(operations: Operations, job_id: str, who: Principal | None) -> JobRecord:
     """A job that this caller may know of."""
     record, _ = await _refusable(operations.jobs().show(job_id))
-    if tenant not in {None, record.job.tenant}:
+    if who is not None and who.tenant != record.job.tenant:
         raise NotFoundError(f"there is no job {job_id!r}; `commonpool job list --all` shows those there are")
     return record
 
@@ -195,6 +223,17 @@ def _view(operations: Operations, record: JobRecord) -> wire.Job:
         exit_status=None if attempt is None else attempt.exit_status,
         waits=explain.parts(waits),
         explanation=explain.live(waits) if waits else record.reason,
+    )
+
+
+def _attempt(attempt: JobAttempt) -> wire.JobAttempt:
+    return wire.JobAttempt(
+        attempt=attempt.attempt,
+        node=attempt.node,
+        devices=attempt.devices,
+        started_ns=attempt.started_ns,
+        ended_ns=attempt.ended_ns,
+        exit_status=attempt.exit_status,
     )
 
 

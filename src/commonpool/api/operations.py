@@ -85,6 +85,17 @@ class Jobs(Protocol):
         """End a job, and return when it has ended. Raises JobNotFoundError."""
 
 
+class Principal(Protocol):
+    """Who a tenant's key stands for: one of its apps. `tier` is the one of what names none; None for the usual one."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def app(self) -> str: ...
+    @property
+    def tier(self) -> str | None: ...
+
+
 class Operations(Protocol):
     """The running product, as its operators see it."""
 
@@ -94,8 +105,8 @@ class Operations(Protocol):
     def admin(self, authorization: bytes) -> bool:
         """Whether this value of an `Authorization` header is a live key of scope `admin`."""
 
-    def tenant(self, authorization: bytes) -> str | None:
-        """The tenant whose live key of scope `data` this value of an `Authorization` header is."""
+    def principal(self, authorization: bytes) -> Principal | None:
+        """Whose live key of scope `data` this value of an `Authorization` header is; None for any other."""
 
     def caller(self, authorization: bytes) -> str:
         """The id of the live key of scope `admin` that this value of an `Authorization` header is; "" for none."""

@@ -4,7 +4,7 @@ import msgspec
 
 from commonpool.api import views, wire
 from commonpool.api.http import Endpoint
-from commonpool.api.operations import NotFoundError, Operations
+from commonpool.api.operations import NotFoundError, Operations, Principal
 
 
 class ById(msgspec.Struct, frozen=True):
@@ -13,11 +13,11 @@ class ById(msgspec.Struct, frozen=True):
     id: str
 
 
-async def request(operations: Operations, query: ById, tenant: str | None) -> wire.RequestStory:
+async def request(operations: Operations, query: ById, who: Principal | None) -> wire.RequestStory:
     live = operations.live(query.id)  # first: what ends meanwhile is among the records then
     attempts = tuple(map(views.attempt, await operations.record(query.id)))
     owner = next((known.tenant for known in (live, *attempts) if known), None)
-    if owner is None or tenant not in {None, owner}:
+    if owner is None or (who is not None and who.tenant != owner):
         raise NotFoundError(
             f"no request {query.id!r} is known; take the id from the x-request-id of its answer (one that was refused"
             " before it reached a queue leaves no record)"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from commonpool.api import wire
-from commonpool.core import cluster, explain, trial
+from commonpool.core import explain, pictures, trial
 from commonpool.core.model import Hardware, Outcome, Pool, Request, UsageRecord, Wait
 from commonpool.core.state import State
 from commonpool.core.views import LoanView, ModelView, PoolView, TenantView
@@ -85,7 +85,7 @@ def loans(views: Iterable[LoanView]) -> tuple[wire.LoanStatus, ...]:
 
 
 def nodes(state: State, now_ns: int) -> wire.Nodes:
-    return wire.Nodes(cluster.devices(state), cluster.nodes(state, now_ns))
+    return wire.Nodes(pictures.devices(state), pictures.nodes(state, now_ns))
 
 
 def place(state: State, question: wire.PlaceQuestion, now_ns: int) -> trial.Trial:

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from commonpool.config import Change, Problem, Sources
-from commonpool.core.cluster import NodeView, PoolDevices, ResourceUse, TenantJobs
 from commonpool.core.explain import WaitPart
 from commonpool.core.hints import Hint
 from commonpool.core.model import Hardware, ReclaimPolicy, UsageRecord
+from commonpool.core.pictures import NodeView, PoolDevices, ResourceUse, TenantJobs
 from commonpool.core.underuse import Underuse
 from commonpool.store.releases import Release
 

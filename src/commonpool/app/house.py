@@ -1,5 +1,6 @@
 """What differs between the product in one process on one machine and the product over several nodes."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -66,11 +67,19 @@ class House(Protocol):
 class LocalHouse:
     """One process on one machine."""
 
+    def __init__(self) -> None:
+        self._jobs: LocalJobs | None = None
+
     def backends(self, config: Config) -> Backends:
         return default_backends(config)
 
-    def jobs(self, config: Config) -> JobBackend:
-        return LocalJobs(config.state / "jobs")
+    def processes(self) -> tuple[int, ...]:
+        """What belongs to the product, with all below it. Jobs outlive this process, and are none of its children."""
+        return (os.getpid(), *(self._jobs.runners() if self._jobs is not None else ()))
+
+    def jobs(self, config: Config) -> LocalJobs:
+        self._jobs = LocalJobs(config.state / "jobs")
+        return self._jobs
 
     def identity(self, keys: Sequence[Key], clock: Callable[[], int]) -> Identity:
         return Identity(keys, clock)
@@ -79,5 +88,5 @@ class LocalHouse:
         return Gateway(config, desk, identity.identify, **options)
 
     def nodes(self, config: Config, desk: CoreDesk) -> Watch:
-        here = Discovery()
+        here = Discovery(ours=self.processes)
         return Nodes(desk, config, discover=here.discover, load=here.load)

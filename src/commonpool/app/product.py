@@ -27,7 +27,7 @@ from commonpool.config.structs import Address
 from commonpool.control.jobs import Jobs
 from commonpool.control.replicas import StartError, Supervisor
 from commonpool.control.seat import State, Told
-from commonpool.core import cluster, moves, underuse
+from commonpool.core import moves, pictures, underuse
 from commonpool.core import views as core_views
 from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
@@ -35,6 +35,7 @@ from commonpool.core.model import NS_PER_HOUR, NS_PER_S, UsageRecord
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
 from commonpool.gateway.desk import CoreDesk
+from commonpool.gateway.identity import Principal
 from commonpool.gateway.rates import rate_headers
 from commonpool.observe import gauges
 from commonpool.observe.metrics import Gauges, JournalGauges, Meter, ReplicaGauges
@@ -315,6 +316,11 @@ class Product:
     def _warnings(self) -> tuple[str, ...]:
         found = [*self._config.warnings, *self._notes]
         found += [sentence for sentence in (self._desk.trouble, self._writer.alarm) if sentence]
+        found += [
+            f"Node {node} is not there any more, and {holder} still runs on it."
+            for inventory in self._desk.machine.state.inventories.values()
+            for holder, node in inventory.stray()
+        ]
         found += [each.sentence for each in self.underuse()]
         return tuple(found)
 
@@ -331,9 +337,9 @@ class Product:
         principal = self._identity.identify(authorization)
         return principal.key_id if principal is not None and principal.scope == "admin" else ""
 
-    def tenant(self, authorization: bytes) -> str | None:
+    def principal(self, authorization: bytes) -> Principal | None:
         principal = self._identity.identify(authorization)
-        return principal.tenant if principal is not None and principal.scope == "data" else None
+        return principal if principal is not None and principal.scope == "data" else None
 
     def status(self) -> wire.Status:
         state = self._desk.machine.state
@@ -355,9 +361,9 @@ class Product:
             models=views.models(core_views.models(state)),
             loans=views.loans(core_views.loans(state)),
             warnings=self._warnings(),
-            devices=cluster.devices(state),
-            jobs=cluster.jobs(state),
-            resources=cluster.resources(state),
+            devices=pictures.devices(state),
+            jobs=pictures.jobs(state),
+            resources=pictures.resources(state),
         )
 
     def replicas(self) -> tuple[wire.ReplicaStatus, ...]:

@@ -1,10 +1,12 @@
 """`python -m commonpool.backends.jobrun FOLDER ATTEMPT`: runs one attempt at a job, and outlives whoever started it.
 
-It reads its `Spec` from stdin, holds FOLDER/ATTEMPT.lock, starts the command in a session of its own, writes
-FOLDER/ATTEMPT.pid, and returns; a copy of it in the background keeps the log and writes FOLDER/ATTEMPT.exit at the end.
+It reads its `Spec` from stdin, holds FOLDER/ATTEMPT.lock, writes FOLDER/ATTEMPT.pid, starts the command in a session of
+its own, and returns; a copy of it in the background keeps the log and writes FOLDER/ATTEMPT.exit at the end. As long as
+it lives it touches the lock.
 
 SIGUSR1 asks the job to save itself, SIGUSR2 ends it: SIGTERM to its process group, SIGKILL after the grace. Whatever
-ends the command, nothing that it started is left.
+ends the command, nothing that it started is left: what leaves its group becomes a child of the runner's, and where
+control groups can be made the command has one of its own.
 """
 
 import contextlib
@@ -23,11 +25,13 @@ from typing import IO, NoReturn
 
 import msgspec
 
+from commonpool.backends import cgroup
 from commonpool.backends.logfile import BoundedLog
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SWEEP_S = 5.0  # for processes that the kernel does not let go at once
+ALIVE_NS = 10_000_000_000  # how often it says that it lives
 CHUNK_BYTES = 65536
 EXIT_REFUSED = 1
 
@@ -45,7 +49,8 @@ class Exit(msgspec.Struct, frozen=True):
     """How an attempt ended, and when (nanoseconds since the epoch). `status` is negative for a signal.
 
     `asked` says that it had been asked to save itself, `stopped` that it was ended on request. `status` None: it is not
-    known, and `reason`, a sentence, says why.
+    known, and `reason`, a sentence, says why; `ran` then says that it ran until `ended_ns`, for all that is known, and
+    that its node was not lost.
     """
 
     status: int | None
@@ -53,9 +58,23 @@ class Exit(msgspec.Struct, frozen=True):
     asked: bool = False
     stopped: bool = False
     reason: str = ""
+    ran: bool = False
 
 
-def keep(path: Path, value: Exit | int) -> None:
+class Started(msgspec.Struct, frozen=True):
+    """Who runs an attempt: the runner's process id, the boot of the machine, the command's control group ("": none)."""
+
+    pid: int
+    boot: str
+    group: str = ""
+
+
+def boot() -> str:
+    """What names this boot of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def keep(path: Path, value: Exit | Started) -> None:
     """Write it to `path`, all or nothing, so that it survives a power cut."""
     draft = path.with_name(path.name + ".new")
     with draft.open("wb") as file:
@@ -84,7 +103,7 @@ def main(folder: Path, attempt: str) -> int:
     reading, writing = os.pipe()
     if os.fork() == 0:  # the lock is held by both from here on
         os.close(reading)
-        _run(folder, attempt, spec, writing)
+        _run(folder, attempt, spec, writing, lock)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         said = pipe.read().decode(errors="replace")
@@ -96,7 +115,7 @@ def _refuse(why: str) -> int:
     return EXIT_REFUSED
 
 
-def _run(folder: Path, attempt: str, spec: Spec, writing: int) -> NoReturn:
+def _run(folder: Path, attempt: str, spec: Spec, writing: int, lock: int) -> NoReturn:
     """The runner: this process has no parent that waits for it, and never returns."""
     log = BoundedLog(folder / "log")
     try:
@@ -105,10 +124,16 @@ def _run(folder: Path, attempt: str, spec: Spec, writing: int) -> NoReturn:
         if attempt != "1":
             log.write(f"--- attempt {attempt}\n".encode())
         said = "started"
+        group = cgroup.make(f"commonpool-{folder.name}-{attempt}")
+        pid = folder / f"{attempt}.pid"
         try:
-            runner = Runner(spec, log)
-            keep(folder / f"{attempt}.pid", os.getpid())
+            # First: the command may end this process as soon as it runs, and it is known then that it ran.
+            keep(pid, Started(os.getpid(), boot(), str(group or "")))
+            runner = Runner(spec, log, lock, group)
         except (OSError, ValueError) as error:
+            pid.unlink(missing_ok=True)
+            if group is not None:
+                cgroup.end(group)
             said = f"{spec.command[0]!r} cannot be run: {getattr(error, 'strerror', None) or error}"
         os.write(writing, said.encode(errors="replace"))
         os.close(writing)
@@ -128,16 +153,15 @@ def _silence() -> None:
     os.close(null)
 
 
-def _die_with_runner() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class Runner:
-    """One command from its start to its end."""
+    """One command from its start to its end, in a control group where there is one. The file `lock` says it lives."""
 
-    def __init__(self, spec: Spec, log: BoundedLog) -> None:
+    def __init__(self, spec: Spec, log: BoundedLog, lock: int, group: Path | None) -> None:
         self._grace_ns = spec.stop_grace_ns
         self._log = log
+        self._lock = lock
+        self._group = group
+        self._alive_at_ns = 0  # when it says so next
         self._asked = self._stopped = False
         self._kill_at_ns: int | None = None
         self._got: list[int] = []
@@ -158,7 +182,7 @@ class Runner:
             stderr=subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,
-            preexec_fn=_die_with_runner,  # noqa: PLW1509 - one thread runs here
+            preexec_fn=self._join,  # noqa: PLW1509 - one thread runs here
         )
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         self._output: IO[bytes] | None = self._process.stdout
@@ -166,9 +190,17 @@ class Runner:
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._selector.register(self._output, selectors.EVENT_READ)
 
+    def _join(self) -> None:
+        """What the command's process does before it becomes the command."""
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if self._group is not None:
+            with contextlib.suppress(OSError):
+                (self._group / cgroup.MEMBERS).write_text("0")
+
     def run(self) -> Exit:
         """Returns when it has ended and nothing of it is left."""
         while not self._over():
+            self._say_alive()
             for key, _ in self._selector.select(self._timeout_s()):
                 if key.fileobj is self._wake:
                     with contextlib.suppress(BlockingIOError):
@@ -183,6 +215,8 @@ class Runner:
         ended_ns = time.time_ns()
         self._signal(signal.SIGKILL)  # what is left of its group; it is not collected yet, so the number is its own
         status = self._process.wait()
+        if self._group is not None:
+            cgroup.end(self._group)
         self._sweep()
         while self._keep_output():
             pass
@@ -192,8 +226,15 @@ class Runner:
     def _over(self) -> bool:
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def _timeout_s(self) -> float | None:
-        return None if self._kill_at_ns is None else max(0.0, (self._kill_at_ns - time.monotonic_ns()) / 1e9)
+    def _say_alive(self) -> None:
+        if time.monotonic_ns() >= self._alive_at_ns:
+            with contextlib.suppress(OSError):
+                os.utime(self._lock)
+            self._alive_at_ns = time.monotonic_ns() + ALIVE_NS
+
+    def _timeout_s(self) -> float:
+        next_ns = self._alive_at_ns if self._kill_at_ns is None else min(self._alive_at_ns, self._kill_at_ns)
+        return max(0.0, (next_ns - time.monotonic_ns()) / 1e9)
 
     def _obey(self, signum: int) -> None:
         if signum == signal.SIGUSR1:

@@ -3,8 +3,8 @@
 On this machine each attempt runs below a small process of its own, `backends.jobrun`, which outlives this one: what it
 leaves in the job's folder says how the attempt ended, whoever was there to see it.
 
-    FOLDER/JOB_ID/N.lock    held by the runner of attempt N for as long as it lives
-    FOLDER/JOB_ID/N.pid     that runner's process id, once the command has been started
+    FOLDER/JOB_ID/N.lock    held by the runner of attempt N for as long as it lives, and touched every few seconds
+    FOLDER/JOB_ID/N.pid     which process that is (`Started`, JSON), just before the command is started
     FOLDER/JOB_ID/N.exit    how it ended (`Exit`, JSON)
     FOLDER/JOB_ID/log       what the job printed, bounded, and log.1 before it
     FOLDER/JOB_ID/checkpoint  the job's own, kept between attempts
@@ -18,16 +18,16 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
+from commonpool.backends import cgroup
 from commonpool.backends.base import BackendError
 from commonpool.backends.joblog import LogPart, read_log
-from commonpool.backends.jobrun import Exit, Spec, keep
-from commonpool.backends.local import child_environment
+from commonpool.backends.jobrun import Exit, Spec, Started, boot, keep
+from commonpool.backends.local import child_environment, cuda_environment
 from commonpool.core.model import NS_PER_S, Job
 from commonpool.store.jobs import JobAttempt, Task
 
@@ -35,7 +35,8 @@ RUNNER: Final = (sys.executable, "-m", "commonpool.backends.jobrun")
 START_S: Final = 30.0  # starting Python and the command on a busy machine
 POLL_S: Final = 0.02  # while another process is between taking the lock and saying its pid
 STOP_GRACE_NS: Final = 10 * NS_PER_S  # from SIGTERM to SIGKILL
-LOST: Final = "It is not known how it ended: its runner was killed, or the machine went down."
+LOST: Final = "It is not known how it ended: its runner was killed."
+DOWN: Final = "It is not known how it ended: the machine went down."
 
 
 class JobHandle(Protocol):
@@ -55,7 +56,7 @@ class JobBackend(Protocol):
     """A kind of place for jobs. It starts and watches; it decides nothing."""
 
     def check(self, task: Task) -> None:
-        """Raise BackendError for what can be known before anything is started."""
+        """Raise BackendError for what can be known before anything is started. Blocks."""
 
     async def start(self, job: Job, task: Task, attempt: JobAttempt) -> JobHandle:
         """Start this attempt on its node and devices. Raises BackendError, and then nothing is left of it."""
@@ -74,52 +75,40 @@ class JobBackend(Protocol):
 
 
 class LocalJobs:
-    """A `JobBackend` of this machine, with a folder for each job below `folder`.
+    """A `JobBackend` of this machine, with a folder for each job below `folder`."""
 
-    `cuda_name` says what CUDA calls a device, by its id, where that is not its index on the node: a MIG slice has a
-    UUID. None where it is not known.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        cuda_name: Callable[[str], str | None] = lambda _: None,
-        stop_grace_ns: int = STOP_GRACE_NS,
-    ) -> None:
+    def __init__(self, folder: Path, *, start_s: float = START_S, stop_grace_ns: int = STOP_GRACE_NS) -> None:
         self._folder = folder
-        self._cuda_name = cuda_name
+        self._start_s = start_s
         self._stop_grace_ns = stop_grace_ns
+        self._runners: set[int] = set()
+
+    def runners(self) -> tuple[int, ...]:
+        """The process ids of the runners that are watched: every process of a job is below one. Any thread may ask."""
+        return tuple(self._runners)
 
     def check(self, task: Task) -> None:
         _check_cwd(task.cwd)
 
     async def start(self, job: Job, task: Task, attempt: JobAttempt) -> "LocalJob":
-        _check_cwd(task.cwd)
-        folder = self._folder / job.id
-        checkpoint = folder / "checkpoint"
-        try:
-            checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise BackendError(f"The folder {folder} of job {job.id} cannot be made: {error.strerror}.") from error
-        environment = child_environment(os.environ) | task.env
-        environment |= _said_of(job, attempt, checkpoint.absolute(), self._cuda_name)
-        await self._launch(
-            job.id, folder, attempt.attempt, Spec(task.command, task.cwd, environment, self._stop_grace_ns)
-        )
+        spec = await asyncio.to_thread(self._prepare, job, task, attempt)
+        here = self._traces(job.id, attempt.attempt)
+        problem = await self._launch(here, spec)
+        if problem and not (await asyncio.to_thread(here.settle)).ran:
+            raise BackendError(f"Job {job.id} cannot be started: {problem}")
         return await self.adopt(job, attempt)
 
     async def adopt(self, job: Job, attempt: JobAttempt) -> "LocalJob":
-        here = Traces(self._folder / job.id, attempt.attempt, f"COMMONPOOL_JOB_ID={job.id}\0".encode())
-        deadline = time.monotonic() + START_S
-        while here.alive():
-            pidfd = here.open()
-            if pidfd is not None:
-                return LocalJob(here, pidfd)
+        here = self._traces(job.id, attempt.attempt)
+        deadline = time.monotonic() + self._start_s
+        while await asyncio.to_thread(here.alive):
+            runner = await asyncio.to_thread(here.open)
+            if runner is not None:
+                return LocalJob(here, runner, self._runners)
             if time.monotonic() > deadline:
                 raise BackendError(f"The runner of job {job.id} does not say that it has started; see {here.folder}.")
             await asyncio.sleep(POLL_S)
-        return LocalJob(here, None)
+        return LocalJob(here, None, self._runners)
 
     def log(self, job_id: str, after: str) -> LogPart:
         return read_log(self._folder / job_id / "log", after)
@@ -127,13 +116,27 @@ class LocalJobs:
     def forget(self, job_id: str) -> None:
         shutil.rmtree(self._folder / job_id, ignore_errors=True)
 
-    async def _launch(self, job_id: str, folder: Path, attempt: int, spec: Spec) -> None:
-        """Have a runner made; it has started the command when this returns."""
+    def _traces(self, job_id: str, number: int) -> "Traces":
+        return Traces(self._folder / job_id, number, f"COMMONPOOL_JOB_ID={job_id}\0".encode())
+
+    def _prepare(self, job: Job, task: Task, attempt: JobAttempt) -> Spec:
+        _check_cwd(task.cwd)
+        checkpoint = self._folder / job.id / "checkpoint"
+        try:
+            checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror or error
+            raise BackendError(f"The folder {checkpoint} of job {job.id} cannot be made: {reason}.") from error
+        environment = child_environment(os.environ) | task.env | _said_of(job, attempt, checkpoint.absolute())
+        return Spec(task.command, task.cwd, environment, self._stop_grace_ns)
+
+    async def _launch(self, here: "Traces", spec: Spec) -> str:
+        """Have a runner made; it has started the command when this returns "", and else why it has not."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *RUNNER,
-                str(folder),
-                str(attempt),
+                str(here.folder),
+                str(here.number),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
@@ -141,25 +144,35 @@ class LocalJobs:
                 start_new_session=True,
             )
         except OSError as error:
-            raise BackendError(f"Job {job_id} cannot be started: {error.strerror or error}.") from error
-        _, said = await process.communicate(msgspec.json.encode(spec))
-        if process.returncode:
-            last = said.decode(errors="replace").strip().rpartition("\n")[2]
-            raise BackendError(f"Job {job_id} cannot be started: {last or f'status {process.returncode}'}")
+            return f"{error.strerror or error}"
+        try:
+            async with asyncio.timeout(self._start_s):
+                _, said = await process.communicate(msgspec.json.encode(spec))
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the runner is in its group, and the command ends with it
+            await process.wait()
+            return f"its runner has not started it within {self._start_s:g} s"
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        return (last or f"status {process.returncode}") if process.returncode else ""
 
 
 class Traces:
-    """The files that one attempt leaves. `mark` is what the environment of all its processes has."""
+    """The files that one attempt leaves. `mark` is what the environment of all its processes has. All of it blocks."""
 
     def __init__(self, folder: Path, number: int, mark: bytes) -> None:
         self.folder = folder
+        self.number = number
         self._mark = mark
         self._lock = folder / f"{number}.lock"
         self._pid = folder / f"{number}.pid"
         self._exit = folder / f"{number}.exit"
 
-    def alive(self) -> bool:
-        """Whether its runner lives. Where it does not, what it left is the end: no runner will start it any more."""
+    def alive(self, *, watched: bool = False) -> bool:
+        """Whether its runner lives. Where it does not, what it left is the end: no runner will start it any more.
+
+        `watched`: the runner is known to have lived until now.
+        """
         try:
             fd = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         except FileNotFoundError:  # not even a folder
@@ -167,31 +180,54 @@ class Traces:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self._exit.exists():
-                self._sweep()
-                keep(self._exit, Exit(None, time.time_ns(), reason=LOST))
+                keep(self._exit, self._lost(time.time_ns() if watched else os.fstat(fd).st_mtime_ns))
         except BlockingIOError:
             return True
         finally:
             os.close(fd)
         return False
 
-    def open(self) -> int | None:
-        """A descriptor of the runner's process; None where it has not said yet which one it is, or is gone."""
-        try:
-            pidfd = os.pidfd_open(int(self._pid.read_text()))
-        except (FileNotFoundError, ProcessLookupError):
+    def open(self) -> tuple[Started, int] | None:
+        """The runner and a descriptor of its process; None where it has not said yet who it is, or is gone."""
+        started = self._started()
+        if started is None:
             return None
-        if self.alive():  # still: so the number is the runner's
-            return pidfd
-        os.close(pidfd)
+        try:
+            pidfd = os.pidfd_open(started.pid)
+        except ProcessLookupError:
+            return None
+        with contextlib.ExitStack() as opened:
+            opened.callback(os.close, pidfd)
+            if self.alive():  # still: so the number is the runner's
+                opened.pop_all()
+                return started, pidfd
         return None
 
-    def exit(self) -> Exit:
-        """How it ended, once it has."""
+    def settle(self) -> Exit:
+        """How it ended, after its runner was seen to end."""
+        self.alive(watched=True)
         try:
             return msgspec.json.decode(self._exit.read_bytes(), type=Exit)
         except (FileNotFoundError, msgspec.DecodeError):
             return Exit(None, time.time_ns(), reason=LOST)
+
+    def _started(self) -> Started | None:
+        try:
+            return msgspec.json.decode(self._pid.read_bytes(), type=Started)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def _lost(self, last_ns: int) -> Exit:
+        """The end of a runner that has not said it, and was alive at `last_ns`. Nothing of its command is left then."""
+        started = self._started()
+        if started is None:
+            return Exit(None, last_ns, reason=LOST)
+        if started.boot != boot():
+            return Exit(None, last_ns, reason=DOWN)
+        if started.group:
+            cgroup.end(Path(started.group))
+        self._sweep()
+        return Exit(None, last_ns, reason=LOST, ran=True)
 
     def _sweep(self) -> None:
         """Kill what a runner that was killed has left: all processes that have this job in their environment."""
@@ -203,21 +239,41 @@ class Traces:
 
 
 class LocalJob:
-    """A `JobHandle` of this machine, by its runner's process descriptor; None where that is gone already."""
+    """A `JobHandle` of this machine. `runner` is with a descriptor of its process; None where it is gone already.
 
-    def __init__(self, traces: Traces, pidfd: int | None) -> None:
+    It is one of `runners`, by its process id, until it is seen to have ended.
+    """
+
+    def __init__(self, traces: Traces, runner: tuple[Started, int] | None, runners: set[int]) -> None:
         self._traces = traces
-        self._pidfd = pidfd
+        self._seen = None if runner is None else runner[0]
+        self._pidfd = None if runner is None else runner[1]
+        self._runners = runners
+        if self._seen is not None:
+            runners.add(self._seen.pid)
 
     async def wait(self) -> Exit:
         if self._pidfd is not None:
             try:
                 await _readable(self._pidfd)
+            except Exception:
+                self.stop()  # nobody watches it any more
+                raise
             finally:
                 os.close(self._pidfd)
                 self._pidfd = None
-            self._traces.alive()  # settles the end of a runner that was killed
-        return self._traces.exit()
+                if self._seen is not None:
+                    self._runners.discard(self._seen.pid)
+        return await asyncio.to_thread(self._settle)
+
+    def _settle(self) -> Exit:
+        end = self._traces.settle()
+        if self._seen is None or end.status is not None:
+            return end
+        # Whatever has become of its files, it was seen to run.
+        if self._seen.group:
+            cgroup.end(Path(self._seen.group))
+        return msgspec.structs.replace(end, ran=True)
 
     def checkpoint(self) -> None:
         self._signal(signal.SIGUSR1)
@@ -252,9 +308,7 @@ def _check_cwd(cwd: str) -> None:
         raise BackendError(f"The folder {cwd!r} is not there on this machine; name an absolute one that is as --cwd.")
 
 
-def _said_of(
-    job: Job, attempt: JobAttempt, checkpoint: Path, cuda_name: Callable[[str], str | None]
-) -> Mapping[str, str]:
+def _said_of(job: Job, attempt: JobAttempt, checkpoint: Path) -> dict[str, str]:
     """What a job's environment says of it."""
     said = {
         "COMMONPOOL_JOB_ID": job.id,
@@ -264,9 +318,4 @@ def _said_of(
     }
     if job.hardware is not None and job.hardware.memory_mib:
         said["COMMONPOOL_GPU_MEMORY_MIB"] = str(job.hardware.memory_mib)
-    if attempt.devices:
-        said["CUDA_VISIBLE_DEVICES"] = ",".join(
-            cuda_name(device) or device.rpartition("/")[2] for device in attempt.devices
-        )
-        said["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order of the indexes, which CUDA's own default is not
-    return said
+    return said | cuda_environment(attempt.node, attempt.devices)

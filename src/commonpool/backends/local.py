@@ -45,10 +45,15 @@ def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def cuda_environment(node: str, devices: Sequence[str]) -> dict[str, str]:
-    """What lets a process see these devices of its node and no others: nothing where the devices are not known."""
+    """What lets a process on `node` see those of these devices that are there, and no others.
+
+    Nothing where no devices are known. A MIG slice is named so that CUDA finds no device, rather than the wrong one:
+    CUDA calls it by a UUID.
+    """
     if not devices:
         return {}
-    visible = ",".join(device.removeprefix(f"{node}/") for device in devices)
+    here = f"{node}/"
+    visible = ",".join(device.removeprefix(here) for device in devices if device.startswith(here))
     # The order of the indexes is the bus's, which CUDA's own default is not.
     return {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 

@@ -31,7 +31,6 @@ Expect = Annotated[
 
 
 def hardware(
-    *,
     gpus: str | None,
     gpu_memory: str | None,
     mig: str,

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 import typer
@@ -25,7 +25,7 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, as `subm
 
 job = typer.Typer(
     name="job",
-    help="Run long tasks on GPUs: training, evaluation, batches. A tenant's own key is enough for its own jobs.",
+    help="Run long tasks on GPUs: training, evaluation, batches. A tenant's own key shows and ends its own jobs.",
     no_args_is_help=True,
 )
 
@@ -38,7 +38,9 @@ def submit(
     gpu_memory: hardware.GpuMemory = None,
     mig: hardware.Mig = "",
     count: hardware.Count = 1,
-    together: hardware.Apart = "node",
+    together: Annotated[
+        Literal["node", "island"], typer.Option("--together", help="Several GPUs are on one node, or linked (island).")
+    ] = "node",
     gpu_model: hardware.GpuModels = None,
     runtime: hardware.Runtime = "",
     tenant: Annotated[str, typer.Option("--tenant", help="Whose it is. [default: the key's]", show_default=False)] = "",
@@ -62,15 +64,7 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Have a command run as soon as its tenant may have the GPUs that it asks for, and print its id."""
-    asked = hardware.hardware(
-        gpus=gpus,
-        gpu_memory=gpu_memory,
-        mig=mig,
-        count=count,
-        together=together,
-        gpu_models=gpu_model,
-        runtime=runtime,
-    )
+    asked = hardware.hardware(gpus, gpu_memory, mig, count, together, gpu_model, runtime)
     if asked is None:
         raise CommandError("a job says what it needs with --gpus, --gpu-memory or --mig", ExitCode.USAGE)
     new = wire.NewJob(

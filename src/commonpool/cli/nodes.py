@@ -7,7 +7,7 @@ from commonpool.cli.client import connect
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
 from commonpool.config.quantities import format_cores, format_memory
-from commonpool.core.cluster import DeviceView, HolderView, NodeView, PoolDevices
+from commonpool.core.pictures import DeviceView, HolderView, NodeView, PoolDevices
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -44,15 +44,7 @@ def place(
             "nothing is placed by hand: jobs are submitted, replicas follow demand; --dry-run shows where one would go",
             ExitCode.USAGE,
         )
-    asked = hardware.hardware(
-        gpus=gpus,
-        gpu_memory=gpu_memory,
-        mig=mig,
-        count=count,
-        together=together,
-        gpu_models=gpu_model,
-        runtime=runtime,
-    )
+    asked = hardware.hardware(gpus, gpu_memory, mig, count, together, gpu_model, runtime)
     question = wire.PlaceQuestion(tenant, model, asked, hardware.expected(expect))
     trial = connect(control, token_file).post("/admin/v1/place", question, Trial)
     if as_json:

@@ -1,12 +1,13 @@
 """`commonpool release`: a part of a guarantee that is not used becomes everybody's, until that is undone."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
 import typer
 
 from commonpool.api import text, wire
-from commonpool.cli.client import Client, connect
+from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
@@ -37,9 +38,11 @@ def release(
         raise CommandError("--undo goes with a TENANT, and --list with nothing else", ExitCode.USAGE)
     client = connect(control, token_file)
     if every:
-        _show_releases(client, as_json=as_json)
+        kept = client.get("/admin/v1/releases", wire.Releases)
+        _show(kept, _releases(kept), as_json=as_json)
     elif tenant is None:
-        _show_underuse(client, as_json=as_json)
+        found = client.get("/admin/v1/underuse", wire.Underused)
+        _show(found, _underuse(found), as_json=as_json)
     elif undo:
         undone = client.post(f"/admin/v1/releases/{quote(tenant, safe='')}/undo", None, wire.Releases)
         again = sum(each.milli_gpu for each in undone.releases)
@@ -67,18 +70,30 @@ def _answer(answer: Release | wire.Releases, said: str, *, as_json: bool) -> Non
         typer.echo(said)
 
 
-def _show_underuse(client: Client, *, as_json: bool) -> None:
-    found = client.get("/admin/v1/underuse", wire.Underused)
-    if as_json:
-        emit(found)
-        return
-    if not found.tenants:
-        typer.echo("no guarantee is under-used: each was wanted by half at least within the last three days")
-        return
-    from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
+class _Table(NamedTuple):
+    """What people see of an answer; `words` are the columns that stand to the left, `nothing` is said without rows."""
 
-    out = show.console()
-    titles = ("guaranteed", "below half for", "peak wanted", "mean wanted", "lent now", "could be released")
+    titles: tuple[str, ...]
+    words: frozenset[str]
+    rows: Sequence[tuple[str, ...]]
+    nothing: str
+    total: tuple[str, ...] | None = None
+
+
+def _show(answer: wire.Underused | wire.Releases, table: _Table, *, as_json: bool) -> None:
+    if as_json:
+        emit(answer)
+    elif not table.rows:
+        typer.echo(table.nothing)
+    else:
+        from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
+
+        out = show.console()
+        columns = [show.Column(title, right=title not in table.words) for title in table.titles]
+        out.print(show.table(out, columns, table.rows, table.total))
+
+
+def _underuse(found: wire.Underused) -> _Table:
     rows = [
         (
             each.tenant,
@@ -92,37 +107,19 @@ def _show_underuse(client: Client, *, as_json: bool) -> None:
         )
         for each in found.tenants
     ]
-    total = (
-        "total",
-        "",
-        text.gpus(sum(each.guaranteed_milli_gpu for each in found.tenants)),
-        "",
-        "",
-        "",
-        text.gpus(sum(each.lent_milli_gpu for each in found.tenants)),
-        text.gpus(found.offered_milli_gpu),
+    guaranteed = text.gpus(sum(each.guaranteed_milli_gpu for each in found.tenants))
+    lent = text.gpus(sum(each.lent_milli_gpu for each in found.tenants))
+    titles = ("guaranteed", "below half for", "peak wanted", "mean wanted", "lent now", "could be released")
+    return _Table(
+        ("tenant", "pool", *titles),
+        frozenset({"tenant", "pool"}),
+        rows,
+        "no guarantee is under-used: each was wanted by half at least within the last three days",
+        ("total", "", guaranteed, "", "", "", lent, text.gpus(found.offered_milli_gpu)),
     )
-    names = [show.Column(title, right=False) for title in ("tenant", "pool")]
-    out.print(show.table(out, [*names, *map(show.Column, titles)], rows, total))
 
 
-def _show_releases(client: Client, *, as_json: bool) -> None:
-    found = client.get("/admin/v1/releases", wire.Releases)
-    if as_json:
-        emit(found)
-        return
-    if not found.releases:
-        typer.echo("nothing has been released")
-        return
-    from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
-
-    out = show.console()
-    columns = [
-        show.Column("release"),
-        show.Column("tenant", right=False),
-        show.Column("gpu"),
-        *(show.Column(title, right=False) for title in ("released", "by", "undone", "by", "reason")),
-    ]
+def _releases(found: wire.Releases) -> _Table:
     rows = [
         (
             str(each.number),
@@ -136,4 +133,9 @@ def _show_releases(client: Client, *, as_json: bool) -> None:
         )
         for each in found.releases
     ]
-    out.print(show.table(out, columns, rows))
+    return _Table(
+        ("release", "tenant", "gpu", "released", "by", "undone", "by", "reason"),
+        frozenset({"tenant", "released", "by", "undone", "reason"}),
+        rows,
+        "nothing has been released",
+    )

@@ -11,7 +11,7 @@ from commonpool.cli.client import Client, connect
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit, emit_line
 from commonpool.config.quantities import format_cores, format_memory
-from commonpool.core.cluster import ResourceUse, TenantJobs
+from commonpool.core.pictures import ResourceUse, TenantJobs
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

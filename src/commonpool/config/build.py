@@ -59,6 +59,7 @@ def build(values: Values, main: str, folder: Path) -> Config:
         listen=Listen(**values["listen"]),
         timeouts=Timeouts(**{f"{key}_ns": value for key, value in values["timeouts"].items()}),
         body_bytes_max=values["body_max"],
+        job_submitters=values["jobs"]["submitters"],
         state=folder / values["state"],
         source=Path(main),
     )

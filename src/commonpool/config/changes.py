@@ -76,6 +76,7 @@ def describe(config: Config) -> dict[KeyPath, str]:
         ("listen", "control"): str(config.listen.control),
         ("state",): str(config.state),
         ("body_max",): format_size(config.body_bytes_max),
+        ("jobs", "submitters"): config.job_submitters,
     }
     for field in msgspec.structs.fields(config.timeouts):
         said["timeouts", field.name.removesuffix("_ns")] = format_duration(getattr(config.timeouts, field.name))

@@ -56,12 +56,10 @@ def _hardware(model: Values) -> Hardware:
 
 
 def _take(model: Values, path: KeyPath, made: Footprint | str, its: Machines, report: Report) -> None:
-    runtime = model.get("runtime")
-    if runtime and its.known and not any(runtime in node.runtimes for node in its.known):
-        there = listed(dict.fromkeys(runtime for node in its.known for runtime in node.runtimes))
-        report.fail((*path, "runtime"), f"no node of pool {model['pool']} has {runtime}; known: {there}", runtime)
     if isinstance(made, str):
-        at = next(key for key in ("mig", "gpu_memory", "gpu") if key in model)
+        runtime = model.get("runtime")
+        had = not runtime or any(runtime in node.runtimes for node in its.known)
+        at = "runtime" if not had else next(key for key in ("mig", "gpu_memory", "gpu") if key in model)
         report.fail((*path, at), _sentence(made))
     else:
         model["footprint"], model["gpu"] = made, made.total_milli_gpu

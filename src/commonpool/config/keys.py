@@ -10,7 +10,7 @@ from commonpool.config.kinds import choice, positive, whole
 from commonpool.config.quantities import format_duration, format_size
 from commonpool.config.resources import RESOURCES
 from commonpool.config.shape import Field, Record, Series, Table, Tagged
-from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Listen, Timeouts
+from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Listen, Submitters, Timeouts
 from commonpool.core.model import (
     PRIORITY_MAX,
     Hardware,
@@ -332,6 +332,20 @@ ROOT = Record(
                 )
             ),
             "How long slow or silent parties are waited for.",
+        ),
+        Field(
+            "jobs",
+            Record(
+                (
+                    Field(
+                        "submitters",
+                        choice(*get_args(Submitters)),
+                        "Who may submit jobs, which run as the product's user: operators alone, or tenants too.",
+                        default=_CONFIG["job_submitters"],
+                    ),
+                )
+            ),
+            "Rules for jobs.",
         ),
         Field("pools", Table(POOL, 64, 1), "Sets of GPUs, each with one sharing rule.", required=True),
         Field("nodes", Table(NODE, NODES_MAX), "Machines of the pools; without them a pool only counts its GPUs."),

@@ -10,6 +10,8 @@ import msgspec
 
 from commonpool.core.model import Hardware, Isolation, Policy, Residency, Scaling, Window
 
+Submitters = Literal["operators", "tenants"]
+
 
 class Address(msgspec.Struct, frozen=True):
     """Where a listener binds. Port 0 picks a free one."""
@@ -121,6 +123,7 @@ class Timeouts(msgspec.Struct, frozen=True):
 
 class Config(msgspec.Struct, frozen=True):
     """A whole, valid configuration. `apps` is by tenant, then by app name. `state` is where durable files are kept.
+    `job_submitters` says whose keys may submit jobs, which run as the product's user.
 
     `warnings` are sentences about what is allowed and yet hardly meant, each with its file, line and key.
     """
@@ -133,6 +136,7 @@ class Config(msgspec.Struct, frozen=True):
     listen: Listen = Listen()
     timeouts: Timeouts = Timeouts()
     body_bytes_max: int = 32 * 1024 * 1024
+    job_submitters: Submitters = "operators"
     state: Path = Path("var")
     source: Path | None = None
     warnings: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ it may run after a restart.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, Protocol
 
@@ -46,38 +47,32 @@ ATTEMPTS_SHOWN: Final = 100
 PAGE: Final = 1000
 RETRY_S: Final = 1.0  # while the store cannot be written
 END_OF_CANCELLED_S: Final = 15.0  # the grace of a backend, and some
+CLOSE_S: Final = 20.0  # for what is being started; what is not done by then is found again at the next start
+FAULT: Final = "A fault of ours ended it; the product's log says which."
 
 log = structlog.get_logger()
 
 
-class JobOwner(Protocol):
-    """The desk's view of one job's keeper. Called on the event loop, possibly before the desk's method returns."""
-
-    def started(self, effect: Start) -> None:
-        """Start this attempt; what it asked for is taken."""
-
-    def checkpoint(self, effect: Checkpoint) -> None:
-        """Ask the attempt to save itself within the time."""
-
-    def refused(self, effect: Refuse) -> None:
-        """It is not taken, or may not wait any longer."""
-
-    def failed(self, job_id: str) -> None:
-        """Another attempt was asked for, and there is none."""
-
-
 class JobDesk(Protocol):
-    """What is needed of the owner of the core. Records are written before these return."""
+    """What is needed of the owner of the core. Records are written before these return.
+
+    Keepers are called on the event loop, possibly before these return.
+    """
 
     @property
     def machine(self) -> Machine:
         """What it asks to decide."""
 
-    def submit_job(self, job: Job, owner: JobOwner, attempts: int = 0) -> None:
-        """A job waits from now on: `started` or `refused` follows, now or later, unless it is cancelled first."""
+    def submit_job(
+        self, job: Job, owner: "_Keeper", attempts: int = 0, *, again: bool = False, arrived: int = 0
+    ) -> None:
+        """A job waits from now on: `started` or `refused` follows, now or later, unless it is cancelled first.
 
-    def resume_job(self, event: JobResumed, owner: JobOwner) -> None:
-        """An attempt that was started before the core was made still runs."""
+        `again`: it was taken at `arrived`, before the core was made, and so many attempts were made.
+        """
+
+    def resume_job(self, event: JobResumed, owner: "_Keeper") -> bool:
+        """An attempt that was started before the core was made still runs; False where the core has no place for it."""
 
     def job_ended(self, event: JobEnded) -> None:
         """An attempt has ended; with `retry`, `started` or `failed` follows, now or later."""
@@ -131,6 +126,7 @@ class Jobs:
         self.spawn = spawn
         self.sleep = sleep
         self.ended_kept = ENDED_KEPT
+        self.close_s = CLOSE_S
         self._new_id = new_id
         self._open: dict[str, _Keeper] = {}
         self.closed = False
@@ -155,7 +151,7 @@ class Jobs:
         """Keep a job, whose id is given here, and have it wait. Raises JobError, BackendError or StoreError."""
         if self.closed:
             raise JobError("The product is stopping; submit the job again when it runs.")
-        self.backend.check(task)
+        await asyncio.to_thread(self.backend.check, task)
         now = self.clock()
         job = msgspec.structs.replace(job, id=self._new_id())
         size = definition_bytes(job, task)
@@ -216,8 +212,12 @@ class Jobs:
         keepers = list(self._open.values())
         for keeper in keepers:
             keeper.post(_Close())
-        for keeper in keepers:
-            await keeper.over.wait()
+        try:
+            async with asyncio.timeout(self.close_s):
+                for keeper in keepers:
+                    await keeper.over.wait()
+        except TimeoutError:
+            log.warning("some jobs are still being started; the next start takes them up", within_s=self.close_s)
 
     def _keep(self, keeper: "_Keeper") -> None:
         self._open[keeper.record.job.id] = keeper
@@ -226,6 +226,9 @@ class Jobs:
     async def _run(self, keeper: "_Keeper") -> None:
         try:
             await keeper.run()
+        except Exception:
+            log.exception("a job's keeper failed", job_id=keeper.record.job.id)
+            await keeper.give_up()
         finally:
             del self._open[keeper.record.job.id]
             keeper.over.set()
@@ -242,7 +245,7 @@ class Jobs:
 
 
 class _Keeper:
-    """Keeps one open job (`JobOwner`)."""
+    """Keeps one open job: the `JobOwner` of the desk."""
 
     def __init__(self, jobs: Jobs, record: JobRecord) -> None:
         self.record = record
@@ -253,6 +256,7 @@ class _Keeper:
         self._held = 0  # the attempt that the core has started and not heard the end of; 0 for none
         self._handle: JobHandle | None = None
         self._cancelled = False
+        self._unwanted = ""  # why the core has no place for it, a sentence
 
     # -- what the desk calls -------------------------------------------------------------------------------------------
 
@@ -281,24 +285,41 @@ class _Keeper:
         attempt = self.record.attempt
         if attempt is None or attempt.ended_ns is not None:
             return False
-        self._resume(attempt, attempt.started_ns, attempt.devices)
+        self._resume(attempt)
         try:
-            self._watch(await self._jobs.backend.adopt(self.record.job, attempt))
-        except BackendError as error:
-            self.post(Exit(None, self._jobs.clock(), reason=str(error)))
+            handle = await self._jobs.backend.adopt(self.record.job, attempt)
+        except Exception as error:  # noqa: BLE001 - one job does not keep the product from starting
+            self.post(Exit(None, self._jobs.clock(), reason=self._why(error), ran=True))
+        else:
+            self._watch(handle)
+            if self._unwanted:
+                self._stop()
         self.post(_Unsaved(attempt.attempt))  # who asked it to save itself is gone
         return True
 
     def wait_again(self) -> None:
         """Wait as before. The core goes on counting attempts, so that each has a record of its own."""
-        attempt = self.record.attempt
-        self._jobs.desk.submit_job(self.record.job, self, 0 if attempt is None else attempt.attempt)
-
-    def _resume(self, attempt: JobAttempt, started_ns: int, devices: tuple[str, ...]) -> None:
-        self._held = attempt.attempt
         record = self.record
-        event = JobResumed(record.job, attempt.attempt, record.submitted_ns, started_ns, devices)
-        self._jobs.desk.resume_job(event, self)
+        attempts = 0 if record.attempt is None else record.attempt.attempt
+        self._jobs.desk.submit_job(record.job, self, attempts, again=True, arrived=record.submitted_ns)
+
+    def _resume(self, attempt: JobAttempt) -> None:
+        job = self.record.job
+        event = JobResumed(
+            job=job,
+            attempt=attempt.attempt,
+            arrived=self.record.submitted_ns,
+            started=attempt.started_ns,
+            devices=attempt.devices,
+            milli_gpu=attempt.milli_gpu,
+            memory_mib=attempt.memory_mib,
+        )
+        if self._jobs.desk.resume_job(event, self):
+            self._held = attempt.attempt
+        else:
+            self._unwanted = (
+                f"Tenant {job.tenant} is not in the configuration any more, or not in pool {job.pool}, so it was ended."
+            )
 
     # -- one thing after another ---------------------------------------------------------------------------------------
 
@@ -326,19 +347,38 @@ class _Keeper:
 
     async def _start(self, effect: Start) -> None:
         # 1. That it is to run is kept first: a restart looks for it.
-        attempt = JobAttempt(effect.attempt, effect.node, effect.devices, self._jobs.clock())
+        attempt = JobAttempt(
+            attempt=effect.attempt,
+            node=effect.node,
+            devices=effect.devices,
+            started_ns=self._jobs.clock(),
+            milli_gpu=effect.milli_gpu,
+            memory_mib=effect.memory_mib,
+        )
         await self._save(msgspec.structs.replace(self.record, state=JobState.RUNNING, attempt=attempt, reason=""))
         # 2. Then it runs.
         try:
             handle = await self._jobs.backend.start(self.record.job, self.record.task, attempt)
-        except BackendError as error:
-            await self._ended(Exit(None, self._jobs.clock(), reason=str(error)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, what it holds is given back
+            await self._ended(Exit(None, self._jobs.clock(), reason=self._why(error)))
         else:
             self._watch(handle)
 
+    def _why(self, error: Exception) -> str:
+        """A sentence for people; what is a fault of ours is logged."""
+        if isinstance(error, BackendError):
+            return str(error)
+        log.error("an attempt is lost by a fault", job_id=self.record.job.id, exc_info=error)
+        return FAULT
+
     def _watch(self, handle: JobHandle) -> None:
         async def watch() -> None:
-            self.post(await handle.wait())
+            try:
+                end = await handle.wait()
+            except Exception as error:  # noqa: BLE001 - as in `_start`
+                self._stop()  # nobody watches it any more
+                end = Exit(None, self._jobs.clock(), reason=self._why(error), ran=True)
+            self.post(end)
 
         self._handle = handle
         self._jobs.spawn(watch())
@@ -381,7 +421,9 @@ class _Keeper:
             attempt=msgspec.structs.replace(attempt, ended_ns=end.ended_ns, exit_status=end.status),
         )
         self._handle = None
-        if end.stopped or self._cancelled:
+        if self._unwanted and (end.stopped or end.status != 0):
+            outcome, state, reason = Outcome.FAILED, JobState.FAILED, self._unwanted
+        elif end.stopped or self._cancelled:
             outcome, state, reason = Outcome.CANCELLED, JobState.CANCELLED, ""
         elif end.status == 0:
             outcome, state, reason = Outcome.COMPLETED, JobState.DONE, ""
@@ -402,10 +444,35 @@ class _Keeper:
     def _tell(self, outcome: Outcome, *, retry: bool = False, end: Exit | None = None) -> None:
         """The attempt that is held has ended; the core may start another one before this returns."""
         attempt, self._held = self._held, 0
-        ended, exited = (0, False) if end is None else (end.ended_ns, end.status is not None)
+        if not attempt:  # the core does not know it
+            return
+        # Charged is what ran: not what could not be started, and not what was lost with its node.
+        ended, exited = (0, False) if end is None else (end.ended_ns, end.status is not None or end.ran)
         self._jobs.desk.job_ended(JobEnded(self.record.job.id, attempt, outcome, retry, ended, exited))
         if retry and not self._held and self._jobs.waits(self.record.job.id) is None:
             self.post(_Failed())  # the core does not know it, as its tenant was gone at the start
+
+    async def give_up(self) -> None:
+        """After a fault of ours: nothing of it is left running or held, as far as that can be."""
+        try:
+            self._stop()
+            if self._held:
+                self._tell(Outcome.FAILED)
+            else:
+                self._jobs.desk.cancel_job(self.record.job.id)
+            attempt = self.record.attempt
+            if attempt is not None and attempt.ended_ns is None:
+                attempt = msgspec.structs.replace(attempt, ended_ns=self._jobs.clock())
+                self.record = msgspec.structs.replace(self.record, attempt=attempt)
+            await self._finish(JobState.FAILED, FAULT)
+        except Exception:
+            log.exception("a job cannot be given up; the next start finds it again", job_id=self.record.job.id)
+
+    def _stop(self) -> None:
+        """End what runs, if it can be, whatever the backend makes of it."""
+        if self._handle is not None:
+            with contextlib.suppress(Exception):
+                self._handle.stop()
 
     async def _finish(self, state: JobState, reason: str) -> None:
         await self._save(msgspec.structs.replace(self.record, state=state, reason=reason, ended_ns=self._jobs.clock()))

@@ -57,6 +57,7 @@ class Nodes:
         self._load = load
         self._sleep = sleep
         self._seen: dict[str, Node] = {}
+        self._looking = asyncio.Lock()  # what an earlier look found is told before a later one begins
 
     async def configure(self, config: Config) -> None:
         """These are the nodes from now on."""
@@ -65,14 +66,15 @@ class Nodes:
 
     async def look(self) -> None:
         """Tell what has changed of the nodes since the last time."""
-        found = {name: await self._look_at(node) for name, node in self._nodes.items()}
-        for name in [name for name in self._seen if name not in found]:
-            del self._seen[name]
-            self._told.node_lost(name)
-        for name, node in found.items():
-            if self._seen.get(name) != node:
-                self._seen[name] = node
-                self._told.node_seen(node)
+        async with self._looking:
+            found = {name: await self._look_at(node) for name, node in self._nodes.items()}
+            for name in [name for name in self._seen if name not in found]:
+                del self._seen[name]
+                self._told.node_lost(name)
+            for name, node in found.items():
+                if self._seen.get(name) != node:
+                    self._seen[name] = node
+                    self._told.node_seen(node)
 
     async def watch(self) -> None:
         """Look again and again, until cancelled."""

@@ -7,10 +7,10 @@ from commonpool.backends.attached import AttachedBackend
 from commonpool.backends.base import Backend, BackendError
 from commonpool.backends.local import LocalBackend
 from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Model
-from commonpool.control.seat import Seat, Status, Timing, Told, World
+from commonpool.control.seat import Gates, Seat, Status, Timing, Told, World
 from commonpool.core.effects import StartReplica
 
-STARTS_AT_ONCE = 2  # loading a model takes a whole core and the disk
+STARTS_AT_ONCE = 2  # on a node: loading a model takes a whole core and the disk
 
 Backends = Mapping[type, Backend]
 
@@ -44,7 +44,7 @@ class Supervisor:
             told=Told(told.ready, self._lost),
             clock=clock,
             sleep=sleep,
-            gate=asyncio.Semaphore(STARTS_AT_ONCE),
+            gates=Gates(STARTS_AT_ONCE),
             timing=Timing() if timing is None else timing,
         )
         self._seats: dict[str, Seat] = {}

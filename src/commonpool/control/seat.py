@@ -8,6 +8,7 @@ import asyncio
 import enum
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -64,13 +65,35 @@ class Status(msgspec.Struct, frozen=True):
     address: str | None
 
 
+class Gates:
+    """Bounds how many start at once on a node, each node by itself; "" is the node of those that have none.
+
+    The start-up time that the core learns has the wait here in it: that is short, as nodes do not wait for each other.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # A gate is held by those that wait at it or have passed it, and is gone with the last of them.
+        self._gates: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._gates)
+
+    def on(self, node: str) -> asyncio.Semaphore:
+        """The gate of a node."""
+        gate = self._gates.get(node)
+        if gate is None:
+            gate = self._gates[node] = asyncio.Semaphore(self._most)
+        return gate
+
+
 class World(msgspec.Struct, frozen=True):
-    """What all seats share. `gate` bounds how many start at once."""
+    """What all seats share."""
 
     told: Told
     clock: Callable[[], int]
     sleep: Callable[[float], Awaitable[None]]
-    gate: asyncio.Semaphore
+    gates: Gates
     timing: Timing = Timing()
 
 
@@ -146,7 +169,8 @@ class Seat:
     async def _bring_up(self) -> Handle:
         """Start it and announce it once it has answered a request. Raises BackendError."""
         timing = self._world.timing
-        async with self._world.gate:
+        gate = self._world.gates.on(self.replica.node)
+        async with gate:
             self._handle = handle = await self._backend.start(self._model, self._index, self.replica)
             health, reason = await probe.health(handle.target, timing.health_timeout_ns)
             if health is not Health.GOOD:

@@ -66,6 +66,11 @@ def convert(hardware: Hardware, resources: dict[Resource, int], nodes: Iterable[
     if wrong:
         return wrong
     known = list(nodes)
+    if known and hardware.runtime:
+        having = [node for node in known if hardware.runtime in node.runtimes]
+        if not having:
+            return _no_runtime(hardware.runtime, known, pool)
+        known = having
     each = _memory_mib(hardware, resources)
     if not known:
         asked = _by_count(hardware, each, pool)
@@ -109,23 +114,25 @@ def _impossible(hardware: Hardware) -> str:
     milli, count = hardware.milli_gpu, hardware.count
     if milli < 0 or hardware.memory_mib < 0 or count < 1:
         return (
-            f"milli_gpu {milli}, memory_mib {hardware.memory_mib} and count {count} are not something that work can "
-            "take; ask for at least one device and for nothing below 0."
+            f"{_gpus(milli)} GPUs, {hardware.memory_mib} MiB of GPU memory and a count of {count} are not what work "
+            "can take; ask for at least one device and for nothing below 0."
         )
     if hardware.profile and milli:
         return (
-            f"milli_gpu {milli} and the MIG profile {hardware.profile} are both asked for, and a slice is taken whole; "
+            f"It asks for {_gpus(milli)} GPUs and for the MIG profile {hardware.profile}, and a slice is taken whole; "
             "ask for one of the two."
         )
     if milli > MILLI_PER_GPU and milli % MILLI_PER_GPU:
         return (
-            f"{milli} milli_gpu are more than one GPU and not whole GPUs; ask for {milli // MILLI_PER_GPU * 1000} or "
-            f"{(milli // MILLI_PER_GPU + 1) * 1000}, or for less than 1000."
+            f"{_gpus(milli)} GPUs are more than one and not whole; ask for {milli // MILLI_PER_GPU} or "
+            f"{milli // MILLI_PER_GPU + 1}, or for a part of one."
         )
     if milli and count > 1:
-        return f"count {count} goes with a profile or with memory alone; milli_gpu {milli} is what is taken in all."
+        return (
+            f"count {count} goes with a MIG profile or with GPU memory alone; GPUs ({_gpus(milli)}) are those in all."
+        )
     if not milli and not hardware.memory_mib and not hardware.profile:
-        return "It asks for no GPU; say milli_gpu, memory_mib or a MIG profile."
+        return "It asks for no GPU; ask for GPUs, for GPU memory or for a MIG profile."
     return ""
 
 
@@ -148,7 +155,7 @@ def _by_count(hardware: Hardware, memory_mib: int, pool: str) -> Footprint | str
         what = f"the MIG profile {hardware.profile}" if hardware.profile else f"{memory_mib} MiB of GPU memory"
         return (
             f"It asks for {what}, and what the GPUs of pool {pool} are is not known; declare its nodes, or ask for "
-            "milli_gpu."
+            "GPUs."
         )
     count = _count(hardware)
     return Footprint(count, hardware.milli_gpu // count, memory_mib, stated=memory_mib > 0)
@@ -165,7 +172,7 @@ def _by_devices(hardware: Hardware, memory_mib: int, devices: list[Device], pool
         return _by_memory(count, memory_mib, whole, slices, pool)
     if not whole:
         return (
-            f"It asks for {hardware.milli_gpu} milli_gpu, and pool {pool} has MIG slices only "
+            f"It asks for {_gpus(hardware.milli_gpu)} GPUs, and pool {pool} has MIG slices only "
             f"({_listed(device.profile for device in slices)}); ask for a profile, or for memory."
         )
     milli = hardware.milli_gpu // count
@@ -188,7 +195,7 @@ def _by_memory(count: int, memory_mib: int, whole: list[Device], slices: list[De
     if all(not device.memory_mib for device in (*whole, *slices)):
         return (
             f"It asks for {memory_mib} MiB of GPU memory, and how much the devices of pool {pool} have is not known; "
-            "ask for milli_gpu."
+            "ask for GPUs."
         )
     return _no_memory(memory_mib, [*whole, *slices], pool)
 
@@ -199,7 +206,7 @@ def _by_profile(profile: str, count: int, memory_mib: int, slices: list[Device],
         there = _listed(device.profile for device in slices)
         return (
             f"The MIG profile {profile} is not in pool {pool}, which has {there or 'no MIG slices'}; ask for one that "
-            "it has, or for milli_gpu."
+            "it has, or for GPUs."
         )
     milli = max(device.milli_gpu for device in its)
     if not memory_mib:
@@ -225,6 +232,14 @@ def _share(memory_mib: int, device: Device) -> int:
 
 
 # -- why it cannot be --------------------------------------------------------------------------------------------------
+
+
+def _no_runtime(runtime: str, nodes: list[Node], pool: str) -> str:
+    there = _listed(each for node in nodes for each in node.runtimes)
+    return (
+        f"It asks for the runtime {runtime}, and no node of pool {pool} has it; known: {there or 'none'}. Ask for one "
+        "of those, or for none."
+    )
 
 
 def _no_model(hardware: Hardware, devices: list[Device], pool: str) -> str:
@@ -265,9 +280,13 @@ def _too_many(footprint: Footprint, nodes: list[Node], pool: str) -> str:
         where = "node" if footprint.together == "node" else "link island"
         return (
             f"It asks for {footprint.devices} {kind} on one {where}, and no {where} of pool {pool} has more than "
-            f"{most}; ask for fewer, or let them lie apart (together: any)."
+            f"{most}; ask for fewer."
         )
     return ""
+
+
+def _gpus(milli_gpu: int) -> str:
+    return f"{milli_gpu / MILLI_PER_GPU:g}"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from commonpool.core.model import NS_PER_HOUR
 HOURS_A_WEEK: Final = 168
 HOURS_A_DAY: Final = 24
 WEEKS_KEPT: Final = 8
+_HOURS_KEPT: Final = WEEKS_KEPT * HOURS_A_WEEK + 1  # with the running one
 _UNSEEN: Final = -1
 
 
@@ -71,11 +72,17 @@ class Forecast:
     def peaks(self, now: int) -> tuple[int, list[int]]:
         """The first hour that is known and the peaks from there on, hour by hour; the last is of the running hour.
 
-        No peaks where nothing was ever observed.
+        No peaks where nothing was ever observed. Nothing is changed: whoever looks need not be in the order of events.
         """
-        if self._peaks:
-            self._advance(now)
-        return self._first, list(self._peaks)
+        found = list(self._peaks)
+        if not found:
+            return self._first, found
+        found[-1] = max(found[-1], self._peak)
+        passed = max(0, now // NS_PER_HOUR - self._first - len(found) + 1)
+        end = self._first + len(found) + passed  # the hour after the last
+        found += [self._demand] * min(passed, _HOURS_KEPT)
+        kept = found[-_HOURS_KEPT:]
+        return end - len(kept), kept
 
     def restore(self, first_hour: int, peaks: Sequence[int], now: int) -> None:
         """What was known of complete hours before this forecast was made; only where nothing is observed yet.
@@ -117,10 +124,9 @@ class Forecast:
         passed = hour - self._first - len(self._peaks) + 1
         if passed <= 0:
             return
-        kept = WEEKS_KEPT * HOURS_A_WEEK + 1
-        self._peaks.extend([self._demand] * min(passed, kept))
-        if len(self._peaks) > kept:
-            del self._peaks[: len(self._peaks) - kept]
+        self._peaks.extend([self._demand] * min(passed, _HOURS_KEPT))
+        if len(self._peaks) > _HOURS_KEPT:
+            del self._peaks[: len(self._peaks) - _HOURS_KEPT]
         self._first = hour + 1 - len(self._peaks)
         self._hour_ends = (hour + 1) * NS_PER_HOUR
         self._peak = self._peaks[-1]

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from commonpool.core.footprint import Footprint, piece_of
-from commonpool.core.hosts import Card, Cell
+from commonpool.core.hosts import Cell
 from commonpool.core.model import MILLI_PER_GPU
 
 # The shapes that count: those asked for most often. On a public trace they are 98 % of what was asked for.
@@ -133,15 +133,16 @@ class Measure:
         self._cpu = Demand([(s.cpu_milli * MILLI_PER_GPU // s.total_milli_gpu, w) for s, w in shapes])
         self._memory = Demand([(s.memory_mib_host * MILLI_PER_GPU // s.total_milli_gpu, w) for s, w in shapes])
 
-    def cell(self, number: int, card: Card, owner: str) -> Cell:
-        """What a card looks like."""
+    def weigh(self, cell: Cell) -> None:
+        """What a cell is able to hold, and of what value that is."""
         able = weight = 0
         for bit, part in enumerate(self._parts):
-            if card.fits(part):
+            if cell.card.fits(part):
                 able |= 1 << bit
                 if part.devices == 1:
                     weight += self._weights[bit]
-        return Cell(number, card, owner, able, weight)
+        cell.able = able
+        cell.value = weight * cell.free
 
     def usable(self, cells: Iterable[Cell]) -> int:
         """The milli_gpu × weight that shapes could use of these devices of one host."""

@@ -92,14 +92,14 @@ class Cell:
 
     __slots__ = ("able", "card", "free", "island", "number", "owner", "value")
 
-    def __init__(self, number: int, card: Card, owner: str, able: int, weight: int) -> None:
+    def __init__(self, number: int, card: Card, owner: str) -> None:
         self.number = number
         self.card = Card(card.device, card.kind, card.holders.copy())
         self.free = max(0, card.free_milli) if card.device.healthy else 0
         self.owner = owner
         self.island = card.device.island
-        self.able = able
-        self.value = weight * self.free
+        self.able = 0
+        self.value = 0
 
 
 class Host:

@@ -92,6 +92,18 @@ class Inventory:
         if host is not None:
             self._drop(host)
 
+    def away(self) -> int:
+        """The milli_gpu that are held on devices that do not count: what runs there goes on, or ends soon."""
+        held = 0
+        for device, holders in self._on_device.items():
+            if holders and (device not in self._cards or not self._cards[device][0].device.healthy):
+                held += sum(part.milli_gpu for part in holders.values())
+        return held
+
+    def stray(self) -> list[tuple[str, str]]:
+        """Who holds something on a node that is not there: holders, each with the node."""
+        return [(holder, name) for name, on in self._on_node.items() if name not in self._hosts for holder in on]
+
     def nodes(self) -> list[Node]:
         """Those that are there, in the order in which they came."""
         return [host.node for host in self._hosts.values()]
@@ -123,7 +135,10 @@ class Inventory:
         Fragmentation is measured over what is asked for most.
         """
         if self._shapes.asked(footprint, times):
-            self._renew()
+            if self._index.full:
+                self._renew()
+            else:
+                self._index.renew(Measure(self._shapes.weights()))
 
     # -- who holds what ------------------------------------------------------------------------------------------------
 

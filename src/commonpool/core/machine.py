@@ -163,7 +163,7 @@ class Machine:
                     return
         self._turns.wait(entry, now, effects)
         if site.scaled and not site.ready and not site.crew.starting and site.line.waiting == 1:
-            replicas.reconcile(self.state, site, now, effects)  # it sleeps: wake it at once
+            self._follow(site, now, effects)  # it sleeps: wake it at once
 
     def _missed(self, request: Request, refusal: Refusal) -> None:
         """What is refused for want of replicas is asked for all the same."""
@@ -234,7 +234,7 @@ class Machine:
         if service and outcome is _COMPLETED:
             self._learn(site, entry, request, event, service, now)
         if retry and outcome is _FAILED:
-            site.doubt(entry.replica_id)
+            site.doubt(entry)
         freed = self._turns.release(site, entry, service, now)
         if site.draining:
             replicas.stop_drained(site, now, effects)
@@ -399,6 +399,8 @@ class Machine:
         site = entry.flow.room
         if isinstance(site, Devices):
             site.forget(entry.id)
+        elif isinstance(site, Serving) and site.avoided:
+            site.avoided.pop(entry.id, None)
 
     def _withdraw(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
         """Refuse what had been taken: like any refused request it has consumed nothing."""
@@ -435,8 +437,8 @@ class Machine:
                     flow.fed = False  # it moves on
                 else:
                     site.explain(flow, now)
-        for pool in self.state.quotas:
-            self.state.devices[pool].nowhere.clear()  # a maintenance window may have begun or ended
+        for pool, devices in self.state.devices.items():
+            self._look_at(pool, devices, now)
             self._turns.dispatch(pool, now, effects)
         self._scale(now, effects)
         for devices in self.state.devices.values():
@@ -455,8 +457,16 @@ class Machine:
         for missed in (True, False):
             for site in sites:
                 if (site.crew.within > 0) is missed:
-                    replicas.reconcile(self.state, site, now, effects)
+                    self._follow(site, now, effects)
                     replicas.stop_drained(site, now, effects)
+
+    def _follow(self, site: Serving, now: int, effects: list[Effect]) -> None:
+        """Let a deployment's replicas follow demand; what is no longer kept for them is given out."""
+        devices = self.state.devices[site.quota.pool]
+        kept = devices.kept
+        replicas.reconcile(self.state, site, now, effects)
+        if devices.kept < kept and devices.line.waiting:
+            self._turns.dispatch(site.quota.pool, now, effects)
 
     def _call_in(self, devices: Devices, now: int, effects: list[Effect]) -> None:
         """Ask jobs that can save their state to end, where a lender needs back what they borrow; the newest first.
@@ -534,7 +544,7 @@ class Machine:
             return
         replicas.ready(self.state, site, replica, event.engine, now)
         self._turns.dispatch(site.quota.pool, now, effects)
-        replicas.reconcile(self.state, site, now, effects)  # those that it replaces may go
+        self._follow(site, now, effects)  # those that it replaces may go
 
     def _replica_draining(self, replica_id: str) -> None:
         for site in self.state.sites.values():
@@ -547,20 +557,33 @@ class Machine:
             if event.replica_id in site.replicas or event.replica_id in site.crew.starting:
                 replicas.lost(self.state, site, event.replica_id, event.reason, now)
                 self._turns.dispatch(site.quota.pool, now, effects)
-                replicas.reconcile(self.state, site, now, effects)
+                self._follow(site, now, effects)
         self.state.prune()
 
     def _nodes_changed(self, event: NodeSeen | NodeLost, now: int, effects: list[Effect]) -> None:
         """Nodes came, went or changed: their pools have what is there now, up to what their policies say."""
         pools = self.state.see(event.node) if isinstance(event, NodeSeen) else self.state.lose(event.name)
         for pool in pools:
-            self.state.quotas[pool].resize(self.state.inventories[pool].capacity)
-            self.state.loans[pool].reconfigured(now)
+            self._resize(pool, now)
             self.state.devices[pool].nowhere.clear()
             self._size_anew(self.state.devices[pool])
         if pools:
             self._all_anew(now, effects)
             self._scale(now, effects)
+
+    def _resize(self, pool: str, now: int) -> None:
+        """A pool has what its nodes have, and what still runs where none is any more."""
+        devices, inventory = self.state.devices[pool], self.state.inventories[pool]
+        devices.away = inventory.away()
+        self.state.quotas[pool].resize(inventory.capacity + devices.away)
+        self.state.loans[pool].reconfigured(now)
+
+    def _look_at(self, pool: str, devices: Devices, now: int) -> None:
+        """What time changes of devices: maintenance begins and ends, and what ran on a node that is gone ends."""
+        devices.nowhere.clear()
+        inventory = devices.inventory
+        if inventory is not None and devices.away != inventory.away():
+            self._resize(pool, now)
 
     def _size_anew(self, devices: Devices) -> None:
         """Jobs that were taken while their nodes were away are what they are on the nodes that are there."""
@@ -639,7 +662,7 @@ class Machine:
         self._scale(now, effects)
         for site in self.state.sites.values():
             if site.name not in policy.deployments:
-                replicas.reconcile(self.state, site, now, effects)
+                self._follow(site, now, effects)
         self.state.prune()
 
     def _carry_over(self, before: Policy, policy: Policy, now: int) -> None:

@@ -17,12 +17,13 @@ def worthwhile(state: State, savers: Container[str], now: int) -> tuple[hints.Hi
 
     Moving a replica costs the start-up time that was learned. Of the jobs only the `savers` can be moved, which save
     their state when asked to and wait again: it costs as long as they may take for that. The others are left to end,
-    and so is what others have started.
+    and so is what others have started. However many pools there are, no more is tried than in one.
     """
+    tries = max(1, hints.TRIED_MAX // max(1, len(state.inventories)))
     found: list[hints.Hint] = []
     for pool, inventory in state.inventories.items():
         movable = _replicas(state, pool, inventory) | _jobs(state, pool, inventory, savers)
-        found += hints.hints(inventory, movable, now)
+        found += hints.hints(inventory, movable, now, tries)
     return tuple(found)
 
 

@@ -1,16 +1,20 @@
 """Which host is the best one for a footprint, found without looking at all of them.
 
-Hosts that look alike are one `State`, and each kind of request is one `Ask`, with an order of the states that can host
-it. Taking or giving changes the state of one host; each ask catches up with the states that have come up since it was
-last looked at, most of which it knows, or which are gone again by then.
+Hosts that look alike are one `State`, and each kind of request is one `Ask`. Asks that differ in CPU and memory alone
+share an `Order` of the states that can host them, by ranks that are never above their own; an ask is ranked for the
+first of these only, until none that is left can be better. Taking or giving changes the state of one host; an order
+catches up with the states that have come up since it was last looked at, most of which are gone again by then.
 
 The rank of a state, smaller first: whether the devices lie in one link island, then by how much what is usable shrinks
 (`core.fragmentation`), then how much the host has free. Hosts of the same rank go by name.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Final
+
+import msgspec
 
 from commonpool.core.footprint import Footprint, piece_of
 from commonpool.core.fragmentation import Measure
@@ -49,6 +53,7 @@ class State:
         "free_cpu",
         "free_max",
         "free_mib",
+        "fullness",
         "hosts",
         "kinds",
         "names",
@@ -73,6 +78,7 @@ class State:
         self.free_cpu = host.free_cpu
         self.free_mib = host.free_mib
         self.free = sum(cell.free for cell in cells)
+        self.fullness = min(self.free, (1 << _FREE_BITS) - 1)  # as it is in ranks
         self.free_max = max((cell.free for cell in cells), default=0)
         self.usable = 0  # milli_gpu × weight on its cells,
         self.rating = 0  # less what is stranded
@@ -92,28 +98,48 @@ class State:
         return self.hosts[self.names[0]]
 
 
+class Order:
+    """The states that can host a footprint, best first. Asks that differ in CPU and memory alone share one.
+
+    Its `bare` ask takes neither, so its ranks are never above theirs: an ask need not be ranked for states that come
+    later here than its best rank.
+    """
+
+    __slots__ = ("bare", "came", "position", "ranked", "started")
+
+    def __init__(self, bare: "Ask") -> None:
+        self.bare = bare
+        self.position = -1  # up to where in the log it has caught up
+        self.started = 0  # how often it was made anew
+        self.ranked: list[tuple[int, int, State]] = []  # ranks and numbers of states, sorted
+        self.came: list[tuple[int, int, State]] = []  # those that came after it was made
+
+
 class Ask:
-    """A footprint of an owner, and the order of the states that can host it: a heap of ranks and numbers of states."""
+    """A footprint of an owner. `heap` has its own ranks, of the states of its order up to `reached`."""
 
     __slots__ = (
+        "came",
         "cpu",
         "devices",
         "footprint",
         "heap",
         "mib",
         "milli",
+        "order",
         "owner",
         "piece",
-        "position",
-        "ranks",
+        "reached",
         "runtime",
+        "started",
         "taken",
     )
 
-    def __init__(self, footprint: Footprint, owner: str, piece: Piece) -> None:
+    def __init__(self, footprint: Footprint, owner: str, piece: Piece, order: Order | None = None) -> None:
         self.footprint = footprint
         self.owner = owner
         self.piece = piece
+        self.order = order or Order(self)
         # What is read of the footprint for every state.
         self.milli = 0 if footprint.profile else footprint.milli_gpu  # the least that one of its devices has free
         self.devices = footprint.devices
@@ -121,8 +147,9 @@ class Ask:
         self.cpu = footprint.cpu_milli
         self.mib = footprint.memory_mib_host
         self.runtime = footprint.runtime
-        self.position = -1  # up to where in the log it has caught up
-        self.ranks: dict[State, int] = {}
+        self.started = -1  # which making of the order it looks at,
+        self.came = 0  # and how many it has seen of those that came since
+        self.reached: tuple[int, int, State] | None = None
         self.heap: list[tuple[int, int, State]] = []
 
 
@@ -154,6 +181,7 @@ class Index:
         "_log_start",
         "_numbered",
         "_of",
+        "_orders",
         "_pieces",
         "_states",
         "measure",
@@ -167,6 +195,7 @@ class Index:
         self._cells: dict[tuple[int, int, int, str], Cell] = {}
         self._pieces: dict[tuple[Footprint, str], Piece] = {}
         self._asks: dict[tuple[Footprint, str], Ask] = {}
+        self._orders: dict[tuple[Footprint, str], Order] = {}
         self._states: dict[tuple[object, ...], State] = {}
         self._of: dict[str, State] = {}  # by the name of a host
         self._live = 0  # states that hosts are in
@@ -192,12 +221,7 @@ class Index:
         if state is None:
             self._numbered += 1
             state = State(self._numbered, host, tuple(cells), closed=strength < self._level)
-            state.usable = self.measure.usable(cells)
-            state.rating = state.usable - self.measure.stranded(state.free, host.free_cpu, host.free_mib)
-            for bit, devices, weight in self.measure.several:
-                able = [cell.free for cell in cells if cell.able >> bit & 1]
-                if len(able) >= devices:
-                    state.several.append((bit, devices, weight, len(able), sum(able)))
+            self._weigh(state)
             self._states[signature] = state
         if state is old:
             return
@@ -209,6 +233,28 @@ class Index:
         state.add(host)
         self._of[host.name] = state
         self._trim()
+
+    def renew(self, measure: Measure) -> None:
+        """Go by another measure from now on."""
+        self.measure = measure
+        for cell in self._cells.values():
+            measure.weigh(cell)
+        self._states = {signature: state for signature, state in self._states.items() if state.hosts}
+        for state in self._states.values():
+            self._weigh(state)
+        self._asks.clear()
+        self._orders.clear()
+
+    def _weigh(self, state: State) -> None:
+        measure = self.measure
+        state.usable = measure.usable(state.cells)
+        state.rating = state.usable - measure.stranded(state.free, state.free_cpu, state.free_mib)
+        state.singles.clear()
+        state.several.clear()
+        for bit, devices, weight in measure.several:
+            able = [cell.free for cell in state.cells if cell.able >> bit & 1]
+            if len(able) >= devices:
+                state.several.append((bit, devices, weight, len(able), sum(able)))
 
     def remove(self, host: Host) -> None:
         state = self._of.pop(host.name, None)
@@ -237,8 +283,8 @@ class Index:
             signature = (card.kind, card.free_milli, card.free_mib, owner)
             cell = self._cells.get(signature)
             if cell is None:
-                cell = self.measure.cell(len(self._cells), card, owner)
-                self._cells[signature] = cell
+                cell = self._cells[signature] = Cell(len(self._cells), card, owner)
+                self.measure.weigh(cell)
             card.cell = cell
         return cell
 
@@ -262,25 +308,28 @@ class Index:
 
     def ask(self, footprint: Footprint, owner: str) -> Ask:
         """The ask of a footprint; of whom matters only where tenants are kept apart."""
-        key = (footprint, owner if self._by_device else "")
-        ask = self._asks.get(key)
+        owner = owner if self._by_device else ""
+        ask = self._asks.get((footprint, owner))
         if ask is None:
-            if len(self._asks) >= _ASKS_MAX:
+            if max(len(self._asks), len(self._pieces)) >= _ASKS_MAX:
                 self._asks.clear()
+                self._orders.clear()
                 self._pieces.clear()
-            part = (piece_of(footprint), key[1])
+            part = (piece_of(footprint), owner)
             piece = self._pieces.get(part)
             if piece is None:
                 piece = self._pieces[part] = Piece(*part)
-            ask = self._asks[key] = Ask(footprint, key[1], piece)
+            bare = (msgspec.structs.replace(footprint, cpu_milli=0, memory_mib_host=0), owner)
+            order = self._orders.get(bare)
+            if order is None:
+                order = self._orders[bare] = Ask(*bare, piece).order
+            ask = self._asks[footprint, owner] = Ask(footprint, owner, piece, order)
         return ask
 
     def best(self, ask: Ask) -> tuple[int, Host] | None:
         """The best host and its rank; None where it fits on none."""
         self._catch_up(ask)
         heap = ask.heap
-        while heap and not heap[0][2].hosts:
-            heappop(heap)
         if not heap:
             return None
         rank = heap[0][0]
@@ -321,37 +370,66 @@ class Index:
         return cards
 
     def _catch_up(self, ask: Ask) -> None:
+        """Afterwards the first in its heap is its best state."""
+        order, heap = ask.order, ask.heap
+        self._follow(order)
+        if ask.started != order.started or len(heap) > 4 * self._live + 64:
+            heap.clear()
+            ask.started = order.started
+            ask.reached = None
+        elif ask.reached is not None:
+            for entry in order.came[ask.came :]:
+                if entry[2].hosts and entry <= ask.reached:
+                    self._push(ask, entry[2])
+        ask.came = len(order.came)
+        ranked = order.ranked
+        at = 0 if ask.reached is None else bisect_right(ranked, ask.reached)
+        while True:
+            while heap and not heap[0][2].hosts:
+                heappop(heap)
+            if at == len(ranked) or (heap and heap[0][0] < ranked[at][0]):
+                break
+            entry = ranked[at]
+            if entry[2].hosts:
+                self._push(ask, entry[2])
+                ask.reached = entry
+                at += 1
+            else:
+                del ranked[at]
+
+    def _push(self, ask: Ask, state: State) -> None:
+        if state.free_cpu >= ask.cpu and state.free_mib >= ask.mib:
+            heappush(ask.heap, (self._rank(ask, state), state.number, state))
+
+    def _follow(self, order: Order) -> None:
+        """Bring in what came up since."""
         log = self._log
         end = self._log_start + len(log)
-        if ask.position == end:
+        if order.position == end:
             return
-        if ask.position < self._log_start or len(ask.heap) > 4 * self._live + 64:
-            self._start(ask)
+        bare, ranked, came = order.bare, order.ranked, order.came
+        if order.position < self._log_start or len(came) > 4 * self._live + 64:
+            order.started += 1
+            came.clear()
+            ranked.clear()
+            for state in dict.fromkeys(self._of.values()):
+                if not state.timed:
+                    rank = self._rank(bare, state)
+                    if rank >= 0:
+                        ranked.append((rank, state.number, state))
+            ranked.sort()
         else:
-            heap, ranks = ask.heap, ask.ranks
-            milli, cpu, mib = ask.milli, ask.cpu, ask.mib
-            for state in log[ask.position - self._log_start :]:
-                # Most are gone again, or too full.
-                if state.hosts and state.free_max >= milli and state.free_cpu >= cpu and state.free_mib >= mib:
-                    rank = ranks.get(state, _UNKNOWN)
-                    if rank == _UNKNOWN:
-                        rank = ranks[state] = self._rank(ask, state)
-                    if rank >= 0 and not state.timed:
-                        heappush(heap, (rank, state.number, state))
-        ask.position = end
-
-    def _start(self, ask: Ask) -> None:
-        """Make its order anew, of the states that hosts are in."""
-        ask.ranks = {state: rank for state, rank in ask.ranks.items() if state.hosts}
-        ask.heap.clear()
-        for state in dict.fromkeys(self._of.values()):
-            if not state.timed:
-                rank = ask.ranks.get(state, _UNKNOWN)
-                if rank == _UNKNOWN:
-                    rank = ask.ranks[state] = self._rank(ask, state)
-                if rank >= 0:
-                    ask.heap.append((rank, state.number, state))
-        heapify(ask.heap)
+            milli = bare.milli
+            for state in log[order.position - self._log_start :]:
+                if state.hosts and state.free_max >= milli and not state.timed:
+                    rank = self._rank(bare, state)
+                    if rank >= 0:
+                        entry = rank, state.number, state
+                        came.append(entry)
+                        at = bisect_left(ranked, entry)
+                        if at == len(ranked) or ranked[at][2] is not state:  # it may have been gone in between
+                            ranked.insert(at, entry)
+        order.position = end
 
     # -- one state -----------------------------------------------------------------------------------------------------
 
@@ -383,7 +461,7 @@ class Index:
             state.free_mib - ask.mib,
         )
         growth = state.rating - after + _GROWTH_ZERO
-        return (((apart << _GROWTH_BITS) + growth) << _FREE_BITS) + min(state.free, (1 << _FREE_BITS) - 1)
+        return (((apart << _GROWTH_BITS) + growth) << _FREE_BITS) + state.fullness
 
     def _single(self, ask: Ask, state: State) -> tuple[int, Cell | None]:
         """What is usable on its cells after the best one has been taken of, and that cell."""

@@ -48,7 +48,7 @@ def reconcile(state: State, site: Serving, now: int, effects: list[Effect]) -> N
     each = builds(deployment)
     right = frozenset(each or [deployment.engine])
     serving = [running for running in site.replicas.values() if not running.draining]
-    current = [running for running in serving if running.build in right and running.pool == deployment.pool]
+    current = [running for running in serving if running.build in right and _at_home(state, running, deployment)]
     outdated = [running for running in serving if running not in current]
     coming = []
     for starting in crew.starting.values():
@@ -76,7 +76,13 @@ def reconcile(state: State, site: Serving, now: int, effects: list[Effect]) -> N
     surplus = len(current) + len(outdated) - crew.wanted
     if surplus <= 0 and crew.unplaced and not (coming or started or _going(site)) and _possible(state, deployment):
         surplus = 1
+        outdated = [running for running in outdated if not state.stray(running.replica)]  # what they hold helps nobody
     _let_go(site, outdated, surplus, now, effects)
+
+
+def _at_home(state: State, running: Running, deployment: Deployment) -> bool:
+    """Whether it is in its model's pool, and on a node that is there."""
+    return running.pool == deployment.pool and not state.stray(running.replica)
 
 
 def _more(

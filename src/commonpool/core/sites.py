@@ -148,6 +148,7 @@ class Serving(Site):
 
     __slots__ = (
         "asked",
+        "avoided",
         "crew",
         "draining",
         "free_slots",
@@ -170,6 +171,7 @@ class Serving(Site):
         self.ready = False  # whether there are replicas that will
         self.draining = False  # whether one drains that is to be ended when nothing runs on it
         self.runs = Pace()  # how long a request runs
+        self.avoided: dict[str, str] = {}  # by request that failed, the node where it did
         self.crew = Crew()
 
     def configure(self, deployment: Deployment, quota: Quota, loans: Loans) -> None:
@@ -250,12 +252,17 @@ class Serving(Site):
         self.free_slots = sum(running.slots - running.slots_used for running in self.takers)
         self.ready = any(not r.draining for r in self.replicas.values())
 
-    def doubt(self, replica_id: str) -> None:
-        """An attempt failed there. A dead replica frees its slots at once and would eat the whole queue."""
-        running = self.replicas.get(replica_id)
+    def doubt(self, entry: Entry) -> None:
+        """An attempt failed there. A dead replica frees its slots at once and would eat the whole queue.
+
+        With it its whole node may be dead, so the next attempt is made on another one, where there is one.
+        """
+        running = self.replicas.get(entry.replica_id)
         if running is not None:
             running.suspect = True
             self.count_free_slots()
+            if running.replica.node:
+                self.avoided[entry.id] = running.replica.node
 
     def trust(self) -> None:
         """Give those that failed a moment ago another chance."""
@@ -269,11 +276,19 @@ class Serving(Site):
             del self.replicas[running.id]
 
     def _roomiest(self, entry: Entry) -> Running | None:
-        """The replica with most room that can take the request; on a second attempt another one if possible."""
+        """The replica with most room that can take the request; on a second attempt another one if possible.
+
+        One that failed on a node waits for a replica on another, where the model has one.
+        """
+        avoided = self.avoided.get(entry.id, "") if self.avoided else ""
+        if avoided and all(each.draining or each.replica.node == avoided for each in self.replicas.values()):
+            avoided = ""
         best: Running | None = None
         best_again = True
         best_slots = best_of = 1
         for running in self.takers:
+            if avoided and running.replica.node == avoided:
+                continue
             slots = running.slots_used + entry.sequences
             of = running.slots
             if slots > of or running.kv_used + entry.kv > running.kv_tokens:
@@ -301,6 +316,7 @@ class Devices(Site):
 
     __slots__ = (
         "_at",
+        "away",
         "borrowing",
         "by_jobs",
         "by_replicas",
@@ -325,6 +341,7 @@ class Devices(Site):
         self.forecasts = forecasts
         self.by_replicas = 0
         self.by_jobs = 0
+        self.away = 0  # what was held on nodes that are gone, when that was last looked at
         # The tenant whose job waits for room in another resource: no job borrows until it has it. Requests may go on.
         self.claimed = ""
         self.borrowing = True  # whether it is the turn of jobs that borrow; those that do not come first
@@ -346,7 +363,13 @@ class Devices(Site):
 
     @property
     def free(self) -> int:
-        return self.quota.capacity - self.by_replicas - self.by_jobs
+        held = self.by_replicas + self.by_jobs
+        inventory = self.inventory
+        if inventory is None or not inventory.known:
+            return self.quota.capacity - held
+        # What runs on a node that is gone takes nothing of the others; what has no place takes it of all.
+        unplaced = held - (inventory.capacity - inventory.free) - self.away
+        return inventory.free - max(0, unplaced)
 
     @property
     def kept(self) -> int:
@@ -411,11 +434,12 @@ class Devices(Site):
             for seen, entry in enumerate(flow.waiting()):
                 if seen >= _LOOK_AHEAD:
                     break
-                if entry is not head and (entry.ask < least or entry.also):  # what asks for as much fits no better
+                # What asks for as much fits no better, but on known nodes another kind of device may be free.
+                if entry is not head and (entry.ask < least or entry.also or self.inventory is not None):
                     spot = self.fit(entry, now)
                     if spot is not None:
                         return entry, spot
-                    least = least if entry.also else entry.ask
+                    least = least if entry.also else min(least, entry.ask)
                     if blocker is not None and self._blocker(entry) is None:
                         blocker = None  # it waits for something else than room on its own path
         self.cause, self.about = why

@@ -10,7 +10,7 @@ from commonpool.core.forecast import Forecast
 from commonpool.core.inventory import Inventory
 from commonpool.core.lending import Loans
 from commonpool.core.limits import Rate
-from commonpool.core.model import Node, Policy, Pool, Resource, Tenant
+from commonpool.core.model import Node, Policy, Pool, Replica, Resource, Tenant
 from commonpool.core.queueing import Account, Flow, Room
 from commonpool.core.quota import Quota
 from commonpool.core.sites import Devices, Serving, Site
@@ -169,6 +169,10 @@ class State:
             return []
         self.inventories[pool].lose(name)
         return [pool]
+
+    def stray(self, replica: Replica) -> bool:
+        """Whether a replica runs on a node that is not there any more."""
+        return bool(replica.node) and bool(self.nodes) and replica.node not in self.nodes
 
     def release(self, tenant: str, milli_gpu: int, now: int) -> None:
         """So much of a tenant's guarantee is the pool's, as far as it is neither reserved nor in use."""

@@ -97,25 +97,29 @@ def releasable(state: State, tenant: str) -> int:
 
 
 def demands(state: State, now: int) -> list[Demand]:
-    """What is known of the demand of every tenant, to be kept; one that has never asked wants nothing from now on."""
+    """What is known of the demand of every tenant, to be kept; nothing is changed by asking."""
     found = []
     for name in state.policy.tenants:
-        forecast = state.forecasts[name]
-        first_hour, peaks = forecast.peaks(now)
-        if not peaks:
-            forecast.observe(0, now)
-        elif len(peaks) > 1:
+        first_hour, peaks = state.forecasts[name].peaks(now)
+        if len(peaks) > 1:
             found.append(Demand(name, first_hour, tuple(peaks[:-1])))
     return found
 
 
 def recall(state: State, kept: Iterable[Demand], now: int) -> None:
-    """What was kept of the demand, before anything happens; those of whom nothing was kept want nothing so far."""
+    """What was kept of the demand; those of whom nothing was kept want nothing so far.
+
+    This is the only writer of the state beside the machine: call it once, before anything happens, for the same events
+    give the same effects only after the same beginning.
+    """
     for demand in kept:
         forecast = state.forecasts.get(demand.tenant)
         if forecast is not None:
             forecast.restore(demand.first_hour, demand.peaks, now)
-    demands(state, now)
+    for name in state.policy.tenants:
+        forecast = state.forecasts[name]
+        if not forecast.peaks(now)[1]:
+            forecast.observe(0, now)
 
 
 def _hours_below(peaks: list[int], low: int) -> int:

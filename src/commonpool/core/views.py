@@ -131,7 +131,7 @@ def _bottleneck(state: State, site: Serving) -> Bottleneck:
     short = host_short(state, site)
     if short is not Short.NONE:
         return Bottleneck(str(short))
-    if site.crew.starting:
+    if site.crew.starting or not site.ready:
         return Bottleneck.START_UP
     return Bottleneck.KV_MEMORY if site.free_slots > 0 else Bottleneck.GPU
 

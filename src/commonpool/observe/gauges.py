@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from commonpool.core import cluster, views
+from commonpool.core import pictures, views
 from commonpool.core.state import State
 from commonpool.core.underuse import Underuse
 from commonpool.observe.metrics import ModelGauges, PoolGauges, TenantGauges
@@ -10,7 +10,7 @@ from commonpool.observe.metrics import ModelGauges, PoolGauges, TenantGauges
 
 def tenants(state: State, underused: Iterable[Underuse]) -> tuple[TenantGauges, ...]:
     """Every tenant of the policy; `underused` are those whose guarantees are."""
-    jobs = {each.tenant: each for each in cluster.jobs(state)}
+    jobs = {each.tenant: each for each in pictures.jobs(state)}
     releasable = {each.tenant: each.offered_milli_gpu for each in underused}
     found = []
     for view in views.tenants(state):
@@ -36,7 +36,7 @@ def pools(state: State) -> tuple[PoolGauges, ...]:
     """Every pool of the policy."""
     return tuple(
         PoolGauges(each.pool, each.capacity_milli_gpu, each.free_milli_gpu, each.fragmented_milli_gpu)
-        for each in cluster.devices(state)
+        for each in pictures.devices(state)
     )
 
 

@@ -55,8 +55,8 @@ class Task(msgspec.Struct, frozen=True):
 class JobAttempt(msgspec.Struct, frozen=True):
     """One attempt at a job. `exit_status` is as a shell's parent sees it: negative for a signal.
 
-    `ended_ns` is None while it runs; `exit_status` also where it is not known how it ended. Times are nanoseconds since
-    the epoch.
+    `milli_gpu` and `memory_mib` are what it has of each of its devices; 0 where that is not known. `ended_ns` is None
+    while it runs; `exit_status` also where it is not known how it ended. Times are nanoseconds since the epoch.
     """
 
     attempt: int
@@ -65,6 +65,8 @@ class JobAttempt(msgspec.Struct, frozen=True):
     started_ns: int
     ended_ns: int | None = None
     exit_status: int | None = None
+    milli_gpu: int = 0
+    memory_mib: int = 0
 
 
 class JobRecord(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from commonpool.store.jobs import (
 )
 
 _NEWEST_PLACE = (2**63 - 1, "")
-_ATTEMPT = "a.attempt, a.node, a.devices, a.started_ns, a.ended_ns, a.exit_status"
+_ATTEMPT = "a.attempt, a.node, a.devices, a.started_ns, a.ended_ns, a.exit_status, a.milli_gpu, a.memory_mib"
 _JOB = (
     "SELECT j.definition, j.submitted_ns, j.queued_ns, j.state, j.failures, j.ended_ns, j.reason,"  # noqa: S608 - ours
     f" {_ATTEMPT} FROM jobs AS j LEFT JOIN job_attempts AS a ON a.job_id = j.job_id AND a.attempt ="
@@ -54,12 +54,12 @@ def save_job(connection: sqlite3.Connection, record: JobRecord) -> None:
         (record.queued_ns, record.state, record.failures, record.ended_ns, record.reason, record.job.id),
     ).rowcount
     if known and record.attempt is not None:
-        *values, ended_ns, exit_status = _values(record.attempt)
         connection.execute(
-            "INSERT INTO job_attempts (job_id, attempt, node, devices, started_ns, ended_ns, exit_status)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)"
+            "INSERT INTO job_attempts"
+            " (job_id, attempt, node, devices, started_ns, ended_ns, exit_status, milli_gpu, memory_mib)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET ended_ns = excluded.ended_ns, exit_status = excluded.exit_status",
-            (record.job.id, *values, ended_ns, exit_status),
+            (record.job.id, *_values(record.attempt)),
         )
 
 
@@ -118,6 +118,8 @@ def _values(attempt: JobAttempt) -> tuple[Any, ...]:
         attempt.started_ns,
         attempt.ended_ns,
         attempt.exit_status,
+        attempt.milli_gpu,
+        attempt.memory_mib,
     )
 
 
@@ -138,5 +140,5 @@ def _record(row: tuple[Any, ...]) -> JobRecord:
 
 
 def _attempt(row: Sequence[Any]) -> JobAttempt:
-    attempt, node, devices, started_ns, ended_ns, exit_status = row
-    return JobAttempt(attempt, node, _decode_devices(devices), started_ns, ended_ns, exit_status)
+    attempt, node, devices, *rest = row
+    return JobAttempt(attempt, node, _decode_devices(devices), *rest)

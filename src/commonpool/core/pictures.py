@@ -1,4 +1,4 @@
-"""Pictures of the cluster for people: nodes, devices and who has them, what is free where. They change nothing."""
+"""Pictures of nodes and devices for people: who has them, what is free where, what jobs take. They change nothing."""
 
 import msgspec
 

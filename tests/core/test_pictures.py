@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from commonpool.core import cluster
-from commonpool.core.cluster import HolderView, PoolDevices, ResourceUse, TenantJobs
+from commonpool.core import pictures
 from commonpool.core.events import HostLoad, NodeLost, NodeSeen
 from commonpool.core.model import Deployment, Device, Hardware, Node, Scaling, Share, Window
+from commonpool.core.pictures import HolderView, PoolDevices, ResourceUse, TenantJobs
 from tests.core.worlds import S, World, policy, tenant
 
 GIB = 1024
@@ -32,7 +32,7 @@ def test_devices_and_who_has_them() -> None:
     here.send(NodeSeen(node("n1")))
     here.tick()
     here.submit("j1", "a", 250, hardware=Hardware(milli_gpu=250, memory_mib=10 * GIB))
-    (seen,) = cluster.nodes(here.machine.state, here.now)
+    (seen,) = pictures.nodes(here.machine.state, here.now)
     first, second, third = seen.devices
     shared = next(device for device in (first, third) if device.holders)
     assert shared is first
@@ -41,7 +41,7 @@ def test_devices_and_who_has_them() -> None:
     assert (first.free_milli_gpu, first.free_memory_mib) == (250, 29 * GIB)
     assert (second.healthy, second.free_milli_gpu, second.free_memory_mib) == (False, 1000, 80 * GIB)
     assert (third.free_milli_gpu, third.free_memory_mib) == (1000, None)
-    (pool,) = cluster.devices(here.machine.state)
+    (pool,) = pictures.devices(here.machine.state)
     assert pool == PoolDevices("main", True, 2000, 1250, here.machine.state.inventories["main"].fragmented)
 
 
@@ -51,30 +51,30 @@ def test_what_a_node_says_of_itself() -> None:
     here.now = 10
     here.send(NodeSeen(node("n1", windows=(past, far, near), driver="570", runtimes=("cuda-12",), cpu_milli=8000)))
     here.send(HostLoad("n1", 910, 200, 30))
-    (seen,) = cluster.nodes(here.machine.state, 10)
+    (seen,) = pictures.nodes(here.machine.state, 10)
     assert (seen.window, seen.driver, seen.runtimes, seen.cpu_milli) == (near, "570", ("cuda-12",), 8000)
     assert seen.load == HostLoad("n1", 910, 200, 30)
-    assert cluster.nodes(here.machine.state, 25)[0].window == near
-    assert cluster.nodes(here.machine.state, 30)[0].window == far
+    assert pictures.nodes(here.machine.state, 25)[0].window == near
+    assert pictures.nodes(here.machine.state, 30)[0].window == far
 
 
 def test_a_node_that_is_gone_is_not_shown_and_a_pool_without_nodes_is_counted() -> None:
     here = world()
-    assert cluster.nodes(here.machine.state, 0) == ()
-    assert cluster.devices(here.machine.state) == (PoolDevices("main", False, 4000, 4000, 0),)
+    assert pictures.nodes(here.machine.state, 0) == ()
+    assert pictures.devices(here.machine.state) == (PoolDevices("main", False, 4000, 4000, 0),)
     here.send(NodeSeen(node("n1")))
     here.send(NodeLost("n1"))
-    assert cluster.nodes(here.machine.state, 0) == ()
-    assert cluster.devices(here.machine.state)[0].capacity_milli_gpu == 0
+    assert pictures.nodes(here.machine.state, 0) == ()
+    assert pictures.devices(here.machine.state)[0].capacity_milli_gpu == 0
 
 
 def test_jobs_by_tenant() -> None:
     here = World(policy(tenant("a", 2000, elastic_cap=2000), tenant("b", 2000)), replicas=0)
     for number in range(3):
         here.submit(f"j{number}", "a", 1000)
-    assert cluster.jobs(here.machine.state) == (TenantJobs("a", 1, 2000),)
+    assert pictures.jobs(here.machine.state) == (TenantJobs("a", 1, 2000),)
     here.finish("j0")
-    assert cluster.jobs(here.machine.state) == (TenantJobs("a", 0, 2000),)
+    assert pictures.jobs(here.machine.state) == (TenantJobs("a", 0, 2000),)
 
 
 def test_other_resources_by_pool_and_tenant() -> None:
@@ -83,7 +83,7 @@ def test_other_resources_by_pool_and_tenant() -> None:
         policy(tenant("a", 2000, resources=shares), tenant("b", 1000), resources={"cpu_milli": 8000}), replicas=0
     )
     here.submit("j", "a", 1000, resources={"cpu_milli": 5000}, expected_ns=S)
-    assert cluster.resources(here.machine.state) == (
+    assert pictures.resources(here.machine.state) == (
         ResourceUse("main", "cpu_milli", "", 8000, 5000, 8000),
         ResourceUse("main", "cpu_milli", "a", 6000, 5000, 7000),
     )

@@ -1,0 +1,53 @@
+"""Control groups (v2): all processes that one of another has started can be ended by it, whatever they have done since.
+
+A group is made below that of the caller, which may not be allowed to; then there is none. Reading and writing its files
+does not block for long.
+"""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+MEMBERS: Final = "cgroup.procs"  # written to it, 0 is the writer
+_KILL: Final = "cgroup.kill"
+_EVENTS: Final = "cgroup.events"
+_GONE_S: Final = 5.0  # for processes that the kernel does not let go at once
+_POLL_S: Final = 0.01
+
+
+def make(name: str, proc: Path = Path("/proc/self")) -> Path | None:
+    """An empty group of this name below the one of this process; None where that cannot be, or not be ended at once."""
+    try:
+        group = own(proc) / name
+        group.mkdir()
+    except (OSError, ValueError):
+        return None
+    if (group / _KILL).exists():  # since Linux 5.14
+        return group
+    group.rmdir()
+    return None
+
+
+def end(group: Path) -> None:
+    """Kill all that is in it, and remove it. One that is gone is no error. Blocks until the processes are gone."""
+    deadline = time.monotonic() + _GONE_S
+    with contextlib.suppress(OSError):
+        (group / _KILL).write_text("1")
+        while "populated 1" in (group / _EVENTS).read_text() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+    for below, _, _ in os.walk(group, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(below).rmdir()
+
+
+def own(proc: Path) -> Path:
+    """The folder of the group of this process. ValueError where there is none."""
+    mounts = [line.partition(" - ") for line in (proc / "mountinfo").read_text().splitlines()]
+    mounted = [mount.split()[3:5] for mount, _, kind in mounts if kind.startswith("cgroup2 ")]
+    for line in (proc / "cgroup").read_text().splitlines():
+        for root, folder in mounted:
+            if line.startswith("0::"):
+                return Path(folder) / Path(line.removeprefix("0::")).relative_to(root)
+    raise ValueError("There is no control group of version 2.")

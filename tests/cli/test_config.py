@@ -46,6 +46,16 @@ def test_check_counts_the_nodes_of_a_pool(file: Path, capsys: pytest.CaptureFixt
     assert (pool["nodes"], pool["capacity_milli_gpu"]) == (2, 4000)
 
 
+def test_check_warns_of_a_model_file_that_is_not_there(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = CONFIG.index("engine:")
+    engine = CONFIG[start : CONFIG.index("\n", start)]
+    write(file, CONFIG.replace(engine, "engine: {kind: embedded, file: nowhere.gguf}"))
+    assert run(["check", str(file)]) == ExitCode.OK
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "warning: On this machine:" in said
+    assert "nowhere.gguf, the file of model echo, does not exist" in said
+
+
 def test_check_counts_what_groups_are_guaranteed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grouped = CONFIG.replace("guaranteed: 1_gpu,", "group: science, guaranteed: 1_gpu,")
     write(file, grouped + "groups: {science: {guaranteed: 2_gpu}}\n")

@@ -196,6 +196,7 @@ def test_every_key_has_its_place() -> None:
         listen=Listen(Address("0.0.0.0", 80), Address("::1", 81)),
         timeouts=Timeouts(*(n * S for n in range(1, 8))),
         body_bytes_max=1024**2,
+        job_submitters="tenants",
         state=Path("/var/lib/commonpool"),
         source=Path("/etc/commonpool.yaml"),
         warnings=(),

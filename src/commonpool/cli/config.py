@@ -25,6 +25,8 @@ from commonpool.config import (
 )
 from commonpool.config.promises import promised
 from commonpool.config.schema import render
+from commonpool.config.structs import EmbeddedEngine
+from commonpool.engines import files
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -83,10 +85,26 @@ def examine(file: Path) -> Checked:
         config = load(file)
     except ConfigError as error:
         return Checked(str(file), ok=False, problems=error.problems)
-    tenants, models = config.policy.tenants, config.models
     return Checked(
-        str(file), ok=True, warnings=config.warnings, pools=_pools(config), tenants=tuple(tenants), models=tuple(models)
+        str(file),
+        ok=True,
+        warnings=(*config.warnings, *_missing(config)),
+        pools=_pools(config),
+        tenants=tuple(config.policy.tenants),
+        models=tuple(config.models),
     )
+
+
+def _missing(config: Config) -> list[str]:
+    """What the product would not start with, if it ran on this machine."""
+    found = []
+    for model in config.models.values():
+        if isinstance(model.engine, EmbeddedEngine):
+            try:
+                files.resolve(model.engine.file, model.name)
+            except files.EngineFileError as error:
+                found.append(f"On this machine: {error}")
+    return found
 
 
 def _pools(config: Config) -> tuple[PoolSummary, ...]:

@@ -109,10 +109,11 @@ def _model(model: wire.ModelStatus) -> list[str]:
             f"model {model.name}: {model.waiting:,} request(s) wait for {SHORT.get(model.bottleneck, model.bottleneck)}"
             f" (bottleneck: {model.bottleneck.replace('_', ' ')})"
         )
+    error = model.error.partition(" Its last lines:")[0]  # they are in the engine's log, and in --json
     if model.broken:
-        said.append(f"model {model.name} cannot be started: {model.error}")
-    elif model.error:
-        said.append(f"model {model.name} lost a replica: {model.error}")
+        said.append(f"model {model.name} cannot be started: {error}")
+    elif error:
+        said.append(f"model {model.name} lost a replica: {error}")
     if model.unplaced:
         said.append(f"model {model.name} finds no place for another replica: {model.unplaced}")
     return said

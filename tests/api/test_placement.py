@@ -53,7 +53,7 @@ def test_what_can_never_be_is_an_answer(local: TestClient) -> None:
     answer = local.post("/admin/v1/place", json={"tenant": "support", "hardware": {"milli_gpu": 1500}})
     trial = msgspec.json.decode(answer.content, type=Trial)
     assert answer.status_code == 200
-    assert "1500 milli_gpu are more than one GPU and not whole GPUs" in trial.impossible
+    assert "1.5 GPUs are more than one and not whole; ask for 1 or 2, or for a part of one." in trial.impossible
 
 
 def test_hints_are_none_where_nothing_could_be_merged(local: TestClient) -> None:

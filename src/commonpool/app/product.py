@@ -159,6 +159,7 @@ class Product:
         self._recall_releases()
         await self._supervisor.adopt()
         await self._jobs.start()
+        await self._nodes.look()  # what the jobs of before use is ours
         self._spawn(self._tick())
         self._spawn(self._nodes.watch())
         self._spawn(self._keep_demand())

@@ -217,7 +217,7 @@ def test_the_example_shares_one_model_between_two_tenants(root: Path) -> None:
         "research": 2000,
     }
     model = config.models["smollm2"]
-    assert (model.replicas, model.milli_gpu, model.slots) == (2, 2000, 4)
+    assert (model.replicas, model.milli_gpu, model.slots) == (1, 2000, 4)
 
 
 def test_the_examples_of_tenants_load(root: Path) -> None:

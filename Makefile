@@ -95,7 +95,7 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-sharing bench-models ## run every benchmark and print its figures
+bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-models ## run every benchmark and print its figures
 
 .PHONY: bench-core
 bench-core: $(DEV) ## measure the core alone, pure and compiled
@@ -123,6 +123,10 @@ bench-gateway: $(DEV) ## measure the data plane beside a plain proxy
 .PHONY: bench-sharing
 bench-sharing: $(DEV) ## measure what sharing gives a department, on the real engine
 	@$(BIN)/python -m benchmarks.bench_sharing
+
+.PHONY: bench-ray
+bench-ray: $(DEV) ## measure what a request pays for a core elsewhere, on Ray, and write docs/results/ray.md
+	@$(BIN)/python -m benchmarks.bench_ray
 
 .PHONY: bench-models
 bench-models: $(DEV) ## measure the default model on this machine

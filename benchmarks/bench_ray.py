@@ -143,7 +143,7 @@ def page(samples: dict[tuple[str, str], list[Sample]], rounds: int, seconds: int
         [
             "# A gateway elsewhere than the core",
             "",
-            "`python -m benchmarks.bench_ray` writes this page. Both products serve 1 KB answers of the same engine;",
+            "`make bench-ray` writes this page. Both products serve 1 KB answers of the same engine;",
             "on Ray the gateway and the core are actors of one node, and every request is told by actor calls, all of",
             "a loop's turn in one. The load, the engine and Ray's own processes share the cores with what is measured.",
             "",

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-from commonpool.backends.ray.nodes import RayNode, of_ray, to_core
+from commonpool.backends.ray.nodes import RayNode, asked, of_ray, to_core
 from commonpool.config import Config, parse
 from commonpool.core.model import Device, Node
 
@@ -60,21 +60,47 @@ def test_a_node_without_gpus_has_none() -> None:
     assert (node.gpus, node.memory_mib, node.gpu_model) == (0, 0, "")
 
 
+def core_sees(node: RayNode, config: Config, found: Node | None = None) -> Node | None:
+    said = asked(node, config)
+    return None if said is None else to_core(node, said, found)
+
+
 def test_a_node_belongs_to_the_only_pool() -> None:
     devices = (Device("10.0.0.7/0", "H100"), Device("10.0.0.7/1", "H100"))
-    assert to_core(of_ray(said()), one()) == Node("10.0.0.7", "main", devices, 8000, 16384)
+    assert core_sees(of_ray(said()), one()) == Node("10.0.0.7", "main", devices, 8000, 16384)
 
 
 @pytest.mark.parametrize(("label", "pool"), [("other", "other"), ("main", "main"), ("", None), ("none", None)])
 def test_of_several_pools_the_label_names_one(label: str, pool: str | None) -> None:
-    found = to_core(of_ray(said(Labels={"commonpool-pool": label})), two())
+    found = core_sees(of_ray(said(Labels={"commonpool-pool": label})), two())
     assert (found and found.pool) == pool
 
 
 def test_what_the_configuration_declares_goes_first() -> None:
     declared = "rack-1: {pool: main, gpus: 4, gpu_memory: 80GiB, unhealthy: [3]}"
-    found = to_core(of_ray(said(Labels={"commonpool-node": "rack-1"})), one(declared))
+    found = core_sees(of_ray(said(Labels={"commonpool-node": "rack-1"})), one(declared))
     assert found is not None
     assert [(each.id, each.memory_mib, each.healthy) for each in found.devices] == [
         (f"rack-1/{at}", 81920, at != 3) for at in range(4)
+    ]
+
+
+def test_devices_that_were_discovered_count_where_ray_counts_as_many() -> None:
+    slices = tuple(Device(f"10.0.0.7/{at}", "H100", 9856, 142, "1g.10gb") for at in ("0.0", "0.1", "1.0"))
+    found = Node("10.0.0.7", "main", slices, 64_000, 999_999, driver="550.54")
+    seen = core_sees(of_ray(said()), one(), found)
+    assert seen == Node("10.0.0.7", "main", slices, 8000, 16384, driver="550.54")
+    fewer = core_sees(of_ray(said(Resources={"GPU": 1.0})), one(), found)
+    assert fewer is not None
+    assert (fewer.devices, fewer.driver) == ((Device("10.0.0.7/0"),), "550.54")
+
+
+def test_of_a_node_that_is_to_be_discovered_what_is_declared_goes_first() -> None:
+    declared = "rack-1: {pool: main, discover: true, gpu_model: H200, gpu_memory: 141GiB, unhealthy: [1], memory: 1GiB}"
+    found = core_sees(of_ray(said(Labels={"commonpool-node": "rack-1"})), one(declared))
+    assert found is not None
+    assert found.memory_mib == 1024
+    assert [(each.model, each.memory_mib, each.healthy) for each in found.devices] == [
+        ("H200", 144_384, True),
+        ("H200", 144_384, False),
     ]

@@ -64,7 +64,8 @@ class Core:
         journal = Journal(self._folder / str(next(self._lives)), ballast_bytes=0)
         self.desk = CoreDesk(self.machine, lambda: EPOCH, journal, self.records.append)
         self.hall = Hall(
-            lambda hello: Counter(hello, self.desk, limits=lambda tenant: tenant.encode(), answered=self.answered)
+            lambda hello: Counter(hello, self.desk, limits=lambda tenant: tenant.encode(), answered=self.answered),
+            lambda: EPOCH,
         )
         self.hall.expect(self.expected, 3600)
         self.desk.replica_ready(Replica("tiny-0.1", "tiny", 1000, SLOTS, SLOTS * 4096), TARGET)

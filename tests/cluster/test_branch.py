@@ -178,6 +178,40 @@ def test_what_waits_is_submitted_again_only_when_every_gateway_has_told_what_run
     run(main)
 
 
+def test_what_is_new_meanwhile_waits_behind_it_and_may_leave(tmp_path: Path) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        a, b = Gateway(core, "a"), Gateway(core, "b")
+        running = [b.client(str(number)) for number in range(SLOTS)]
+        await until(lambda: all(each.attempts for each in running))
+        await b.end()  # it is slow to find the new core
+        waiting = a.client("1")
+        await until(lambda: core.waiting == 1)
+        core.expected = {"a", "b"}
+        core.restart()
+        await until(lambda: core.hall.open_requests == 1)
+        left, new = a.client("2"), a.client("3")
+        await until(lambda: core.hall.open_requests == 3)
+        a.desk.cancel(left.request.id)
+        await until(lambda: core.hall.open_requests == 2)
+        await quiet(core)
+        assert waiting.attempts == new.attempts == []
+        assert (core.use, core.waiting) == (0, 0)
+        b._talking = asyncio.ensure_future(b.desk.run())
+        await until(lambda: core.waiting == 2)
+        for ends, begins in zip(running, (waiting, new), strict=False):
+            ends.end()
+            await until(lambda begins=begins: begins.attempts == [1])  # type: ignore[misc]
+        assert (left.attempts, left.over) == ([], [])
+        for each in (waiting, new):
+            each.end()
+        await until(lambda: core.use == 0 and core.waiting == 0)
+        await a.end()
+        await b.end()
+
+    run(main)
+
+
 def test_all_that_a_lost_gateway_had_is_ended(tmp_path: Path) -> None:
     async def main() -> None:
         core = Core(tmp_path)

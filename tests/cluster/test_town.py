@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("ray")
 
+from tests.acceptance.product import alive
 from tests.cluster.town import Load, Town
 
 pytestmark = [
@@ -137,6 +138,15 @@ def test_a_gateway_whose_process_dies_leaves_nothing_taken_and_comes_back(town: 
     town.until(lambda: {each.status for each in town.ask_all((town.hosts[1], "now", "support"))} == {200})
 
 
+def test_a_gateway_that_talks_with_the_core_no_more_is_replaced(town: Town) -> None:
+    host = town.hosts[1]
+    session = town.gateway_session(host)
+    town.gateway(host).__ray_call__.remote(lambda gateway: gateway._talking.cancel())
+    town.until(lambda: town.gateway_session(host) not in ("", session))
+    town.until(lambda: {each.status for each in town.ask_all((host, "now", "support"))} == {200})
+    town.until(lambda: settled(town))
+
+
 def test_a_node_that_is_killed_under_load_costs_only_what_its_own_clients_see(town: Town) -> None:
     town.until(lambda: settled(town))
     dying = next(host for host in town.hosts[1:] if any(each["node"] == host for each in town.replicas().values()))
@@ -159,6 +169,31 @@ def test_a_node_that_is_added_under_load_is_used(town: Town) -> None:
     town.until(lambda: {each.status for each in town.ask_all(("127.0.0.5", "now", "support"))} == {200})
     town.until(lambda: town.status()["pools"][0]["capacity_milli_gpu"] == 4000 * len(town.hosts))
     town.until(lambda: settled(town))
+
+
+def test_a_job_of_a_node_that_is_cut_off_runs_again_elsewhere_and_once_when_the_node_is_back(town: Town) -> None:
+    cut = "127.0.0.5"  # the only one with room
+    ran, go_on = town.folder / "ran", town.folder / "go-on-again"
+    script = f"echo $$ >> {ran}; while [ ! -e {go_on} ]; do sleep 0.1; done"
+    wanted = {"command": ["sh", "-c", script], "cwd": str(town.folder), "hardware": {"milli_gpu": 2000}, "retries": 1}
+    job = town.post("/admin/v1/jobs", {**wanted, "tenant": "research"})["id"]
+    town.until(ran.exists)
+    (attempt,) = town.job(job)["attempts"]
+    assert attempt["node"] == cut
+    town.kill_node(cut)  # all but the job's own processes, which is what a cut looks like from the core
+    town.add_node("127.0.0.6")
+    town.until(lambda: len(ran.read_text().split()) == 2)
+    first, second = map(int, ran.read_text().split())
+    assert [each["node"] for each in town.job(job)["attempts"]] == [cut, "127.0.0.6"]
+    assert alive(first)
+    town.add_node(cut)
+    town.until(lambda: not alive(first))
+    assert alive(second)
+    go_on.touch()
+    town.until(lambda: town.job(job)["state"] == "done" and settled(town))
+    assert len(ran.read_text().split()) == 2
+    records = sorted((each["attempt"], each["outcome"]) for each in town.records() if each["request_id"] == job)
+    assert records == [(1, "failed"), (2, "completed")]
 
 
 def test_the_next_run_takes_over_what_an_earlier_one_has_left(town: Town) -> None:

@@ -20,7 +20,9 @@ import msgspec
 import psutil
 import ray
 from ray.cluster_utils import Cluster
+from ray.exceptions import RayError
 
+from commonpool.backends.ray import nodes
 from commonpool.cluster import launch
 from commonpool.config import read_sources
 from tests.acceptance.product import free_port
@@ -150,6 +152,18 @@ class Town:
         pid = next(each.pid for each in listening if each.laddr == (host, self._gateway))
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
+
+    def gateway(self, host: str) -> Any:
+        """The node's gateway actor."""
+        return ray.get_actor("gateway-" + next(node.id for node in nodes.living() if node.address == host))
+
+    def gateway_session(self, host: str) -> str:
+        """Which process of it this is; "" while there is none."""
+        try:
+            session: str = ray.get(self.gateway(host).session.remote(), timeout=START_S)
+        except (ValueError, RayError):
+            return ""
+        return session
 
     def core_pid(self) -> int:
         return int((self.folder / "var" / "lock").read_text())

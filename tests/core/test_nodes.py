@@ -534,3 +534,14 @@ def test_a_request_that_failed_on_a_node_is_tried_again_on_another() -> None:
     assert nodes[first.replica_id] != nodes[second.replica_id]
     here.end("r")
     assert here.site().avoided == {}
+
+
+def test_a_node_that_is_lost_is_no_failure_of_its_replicas() -> None:
+    here = two_nodes(models=(deployment(replicas=1),))
+    (replica_id,) = here.starting
+    assert here.starting[replica_id].node == "n1"
+    effects = here.lose("n1")
+    assert stops(effects) == [replica_id]
+    assert places(effects) == {"m-0.2": ("n2/0", "n2/1")}  # at once, and not after a while
+    here.goes(replica_id, BROKEN)
+    assert here.site().crew.failures == 0

@@ -1,6 +1,7 @@
 """The core's side of the gateways: a counter for each, where its requests stand at the product's own desk."""
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -90,14 +91,17 @@ class Counter:
         waiter = self._waiters[request.id] = RemoteWaiter(self, request)
         self._desk.submit(request, waiter)
 
-    def take(self, batch: Batch) -> None:
-        """What happened there, in order; a batch that was taken in before does nothing."""
+    def take(self, batch: Batch, hold: Callable[[Request], None] | None = None) -> None:
+        """What happened there, in order; a batch that was taken in before does nothing.
+
+        New requests go to `hold`, where there is one.
+        """
         if batch.number <= self._heard:
             return
         self._heard = batch.number
         for event in batch.events:
             if isinstance(event, Arrived):
-                self.submit(event.request)
+                (hold or self.submit)(event.request)
             elif isinstance(event, Ended):
                 self.finish(event)
             elif isinstance(event, Cancelled):
@@ -171,12 +175,14 @@ class Counter:
 class Hall:
     """The counters of all gateways, by their names, and the order in which they come back after a restart.
 
-    Requests that waited are submitted again only when every gateway of before has told what runs there (or the time for
-    it is over): else slots and quota that are still in use would be given out again.
+    Requests are submitted only when every gateway of before has told what runs there (or the time for it is over): else
+    slots and quota that are still in use would be given out again. Then they are in the order of their arrival,
+    those that have come meanwhile behind those that waited. `clock` is the core's.
     """
 
-    def __init__(self, make: Callable[[Hello], Counter]) -> None:
+    def __init__(self, make: Callable[[Hello], Counter], clock: Callable[[], int]) -> None:
         self._make = make
+        self._clock = clock
         self._counters: dict[str, Counter] = {}
         self._missing: set[str] = set()
         self._held: list[tuple[int, Counter, Request | Ended]] = []
@@ -249,8 +255,21 @@ class Hall:
         counter = self.find(batch.gateway, batch.session)
         if counter is None:
             return Reply(unknown=True)
-        counter.take(batch)
+        counter.take(batch, functools.partial(self._hold, counter) if self._missing else None)
+        if self._held:
+            self._drop(counter, {event.request_id for event in batch.events if isinstance(event, Cancelled)})
         return counter.reply(batch.seen)
+
+    def _hold(self, counter: Counter, request: Request) -> None:
+        self._held.append((self._clock(), counter, request))
+
+    def _drop(self, counter: Counter, left: set[str]) -> None:
+        """The clients of these have left while they were held."""
+        self._held = [
+            (arrived, of, what)
+            for arrived, of, what in self._held
+            if of is not counter or isinstance(what, Ended) or what.id not in left
+        ]
 
     def _release(self) -> None:
         """Submit what waited, oldest first."""

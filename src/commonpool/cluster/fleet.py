@@ -2,22 +2,24 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import ray
 import structlog
-from ray.exceptions import ActorDiedError, RayError
+from ray.exceptions import ActorDiedError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from commonpool.backends.ray.nodes import RayNode, living
+from commonpool.backends.ray.strays import END_S, Attempt
 from commonpool.cluster import messages
 from commonpool.cluster.counter import Counter, Hall
 from commonpool.cluster.gateway import GatewayActor
 from commonpool.cluster.messages import Hello, KeyChanged, Readiness, Reconfigured, Welcome
-from commonpool.config.structs import Address, Config
+from commonpool.config.structs import Address, Config, NodeConfig
 from commonpool.core.events import HostLoad
-from commonpool.core.model import NS_PER_S
+from commonpool.core.model import NS_PER_S, Node
 from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.identity import Identity
 from commonpool.store.contract import Key
@@ -80,7 +82,7 @@ class Fleet:
         self._readiness = Readiness(*ready())
         self._gateways: dict[str, Any] = {}
         self._watches: dict[str, asyncio.Task[None]] = {}
-        self.hall = Hall(self._counter)
+        self.hall = Hall(self._counter, clock)
         identity.changed = lambda key: self.hall.tell_all(KeyChanged(key))
 
     # -- what the product asks -------------------------------------------------------------------------------------
@@ -118,6 +120,27 @@ class Fleet:
         there = [(node, actor) for node in nodes if (actor := self._gateways.get(_name(node.id))) is not None]
         found = await asyncio.gather(*(_within(actor.load.remote(node.name), ANSWER_S) for node, actor in there))
         return [load for load in found if load is not None]
+
+    async def discover(self, node: RayNode, asked: NodeConfig) -> Node | None:
+        """What a node has, where its gateway answers."""
+        actor = self._gateways.get(_name(node.id))
+        found: Node | None = None if actor is None else await _within(actor.discover.remote(asked), ANSWER_S)
+        return found
+
+    async def clear(self, node: RayNode, folder: Path, kept: Callable[[], Collection[Attempt]]) -> bool:
+        """End the attempts at jobs that run on a node and are not among those that are kept; False where it is silent.
+
+        `kept` is asked after the node: what has begun by then is known to it.
+        """
+        actor = self._gateways.get(_name(node.id))
+        if actor is None or (there := await _within(actor.attempts.remote(folder), ANSWER_S)) is None:
+            return False
+        ours = kept()
+        strays = [attempt for attempt in there if attempt not in ours]
+        if not strays:
+            return True
+        log.warning("jobs run on a node that were lost with it; they are ended", node=node.name, attempts=strays)
+        return await _within(_done(actor.end_attempts.remote(folder, strays)), END_S + ANSWER_S) is not None
 
     # -- what the cluster says -------------------------------------------------------------------------------------
 
@@ -213,10 +236,18 @@ def _reason(error: OSError) -> str:
     return getattr(cause, "strerror", None) or str(cause)
 
 
+async def _done(call: Any) -> bool:
+    await call
+    return True
+
+
 async def _within(call: Any, seconds: float) -> Any:
-    """The call's result, or None where its actor is gone or silent."""
+    """The call's result, or None where its actor is gone or silent, or has failed."""
     try:
         async with asyncio.timeout(seconds):
             return await call
+    except RayTaskError as error:
+        log.error("a gateway could not do what it was asked", exc_info=error)  # noqa: TRY400 - its own trace
+        return None
     except (RayError, TimeoutError):
         return None

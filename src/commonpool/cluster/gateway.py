@@ -3,14 +3,17 @@
 import asyncio
 import secrets
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import psutil
 import ray
+import structlog
 from ray.exceptions import ActorDiedError
 
 from commonpool.app import Clock
 from commonpool.backends.discovery import Discovery
+from commonpool.backends.ray import strays
 from commonpool.cluster.branch import RemoteDesk
 from commonpool.config.structs import Address, Config, NodeConfig
 from commonpool.core.events import HostLoad
@@ -21,6 +24,8 @@ from commonpool.observe import logs
 from commonpool.store.contract import Key
 
 CORE: Final = "core"
+
+log = structlog.get_logger()
 
 
 class CoreActorCalls:
@@ -83,8 +88,15 @@ class GatewayActor:
         return self._session
 
     async def life(self) -> None:
-        """Never returns: the call fails when this process is gone, which is how the core hears of it."""
-        await self._talking
+        """Never returns: the call fails when this process is gone, which is how the core hears of it.
+
+        One that talks with the core no more ends itself, since it would serve nobody; the next look at its node makes
+        another.
+        """
+        await asyncio.wait({self._talking})
+        error = None if self._talking.cancelled() else self._talking.exception()
+        log.error("a gateway's talk with the core ended; its process ends", exc_info=error)
+        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
     async def load(self, node: str) -> HostLoad:
         """How busy this node is since the last time."""
@@ -93,6 +105,14 @@ class GatewayActor:
     async def discover(self, node: NodeConfig) -> Node:
         """What this node has, where the configuration does not say it."""
         return await asyncio.to_thread(self._discovery.discover, node)
+
+    async def attempts(self, folder: Path) -> list[strays.Attempt]:
+        """The attempts at jobs that run on this node, whoever has started them."""
+        return await asyncio.to_thread(strays.running, folder)
+
+    async def end_attempts(self, folder: Path, attempts: list[strays.Attempt]) -> None:
+        """End those, and return when they are gone."""
+        await asyncio.to_thread(strays.end, folder, attempts)
 
     async def drain(self, within_ns: int) -> int:
         return await self._gateway.drain(within_ns)

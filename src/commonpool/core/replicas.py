@@ -52,7 +52,8 @@ def reconcile(state: State, site: Serving, now: int, effects: list[Effect]) -> N
     outdated = [running for running in serving if running not in current]
     coming = []
     for starting in crew.starting.values():
-        if starting.build not in right or starting.pool != deployment.pool:
+        here = starting.pool == deployment.pool and not state.stray(starting.replica)
+        if starting.build not in right or not here:
             _give_up(starting, effects)
         elif not starting.stopping:
             coming.append(starting)
@@ -165,7 +166,7 @@ def lost(state: State, site: Serving, replica_id: str, reason: str, now: int) ->
     starting = crew.starting.pop(replica_id, None)
     if starting is not None:
         give_back(state, replica_id)
-        if reason and not starting.stopping:
+        if reason and not starting.stopping and not state.stray(starting.replica):  # it is the node that failed
             crew.failed(reason, now)
     running = site.replicas.get(replica_id)
     if running is not None and not running.lost:
@@ -174,7 +175,7 @@ def lost(state: State, site: Serving, replica_id: str, reason: str, now: int) ->
         if not running.slots_used:
             del site.replicas[replica_id]
             give_back(state, replica_id)
-        if reason and not asked:
+        if reason and not asked and not state.stray(running.replica):
             if now - running.since >= HEALTHY_NS:
                 crew.healthy()
                 crew.backoff_ns = BACKOFF_MIN_NS

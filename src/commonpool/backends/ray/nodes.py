@@ -1,6 +1,7 @@
 """Ray's nodes: what they have, as the core sees it, and the placement group that takes each one's GPUs."""
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,7 @@ POOL_LABEL: Final = "commonpool-pool"
 NODE_LABEL: Final = "commonpool-node"  # the node's name in the configuration, where it is not Ray's own
 MIB: Final = 1024 * 1024
 GROUP_S: Final = 5.0  # GPUs that are free are taken at once; those that are not are asked for again
+GONE_S: Final = 5.0  # for a look at the nodes to find that one is gone
 
 log = structlog.get_logger()
 
@@ -43,7 +45,7 @@ class RayNode(msgspec.Struct, frozen=True):
 def living() -> list[RayNode]:
     """The nodes that live now, by name. Asks Ray's head, so it blocks."""
     found = [of_ray(each) for each in ray.nodes() if each["Alive"]]  # type: ignore[no-untyped-call]
-    return sorted(found, key=lambda node: node.name)
+    return sorted(found, key=lambda node: (node.name, node.id))
 
 
 def of_ray(found: dict[str, Any]) -> RayNode:
@@ -63,17 +65,35 @@ def of_ray(found: dict[str, Any]) -> RayNode:
     )
 
 
-def to_core(node: RayNode, config: Config) -> Node | None:
-    """The node as the core sees it; None where it is of no pool. What the configuration declares of it goes first."""
-    known = config.nodes.get(node.name)
-    if known is not None and not known.discover:
-        return declared(known)
+def asked(node: RayNode, config: Config) -> NodeConfig | None:
+    """What the configuration says of the node, or that it is to be discovered; None where it is of no pool."""
+    if known := config.nodes.get(node.name):
+        return known
     pools = config.policy.pools
-    pool = known.pool if known is not None else node.pool or (next(iter(pools)) if len(pools) == 1 else "")
-    if pool not in pools:
-        return None
-    devices = tuple(Device(f"{node.name}/{at}", model=node.gpu_model) for at in range(node.gpus))
-    return Node(node.name, pool, devices, node.cpu_milli, node.memory_mib)
+    pool = node.pool or (next(iter(pools)) if len(pools) == 1 else "")
+    return NodeConfig(node.name, pool, discover=True) if pool in pools else None
+
+
+def to_core(node: RayNode, asked: NodeConfig, found: Node | None) -> Node:
+    """The node as the core sees it. `found` is what was discovered there, None where nothing was yet.
+
+    Its devices count where there are as many GPUs as Ray counts: those that Ray was not given are none of ours.
+    """
+    said = declared(asked) if found is None or not asked.discover else found
+    if not asked.discover:
+        return said
+    if len({device.id.rpartition("/")[2].partition(".")[0] for device in said.devices}) != node.gpus:
+        model = asked.gpu_model or node.gpu_model
+        said = msgspec.structs.replace(
+            said,
+            devices=tuple(
+                Device(f"{node.name}/{at}", model, asked.gpu_memory_mib or 0, healthy=at not in asked.unhealthy)
+                for at in range(node.gpus)
+            ),
+        )
+    return msgspec.structs.replace(
+        said, cpu_milli=asked.cpu_milli or node.cpu_milli, memory_mib=asked.memory_mib or node.memory_mib
+    )
 
 
 class Nodes:
@@ -94,6 +114,15 @@ class Nodes:
             return False
         self._held[node.name] = (node, group)
         return True
+
+    async def look_again(self, node: RayNode) -> None:
+        """Return at once where the node lives, else when it is not held any more, or after a while."""
+        if any(each.id == node.id for each in await asyncio.to_thread(living)):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GONE_S):
+                while self._held.get(node.name, (None,))[0] is node:  # noqa: ASYNC110 - whoever looks tells nobody
+                    await asyncio.sleep(0.1)
 
     def lost(self, name: str) -> None:
         """The node is gone, or is not wanted any more."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import ray
 import structlog
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from commonpool.backends.base import Adopted, BackendError
@@ -121,11 +121,11 @@ class RayBackend:
         try:
             async with asyncio.timeout(START_NS / NS_PER_S + ACTOR_S):
                 handle.describes(await actor.start.remote())
-        except BackendError:
-            handle.kill()
-            raise
         except (RayError, TimeoutError) as error:
             handle.kill()
+            if isinstance(error, RayTaskError) and isinstance(error.cause, BackendError):
+                raise error.cause from None
+            await self._nodes.look_again(node)  # where that is why, the core is to hear of it first
             raise BackendError(
                 f"Replica {replica.id} cannot be started on node {node.name}: {first_line(error)}"
             ) from error

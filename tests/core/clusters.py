@@ -4,11 +4,12 @@ from typing import Any
 
 import msgspec
 
+from commonpool.core.devices import Devices
 from commonpool.core.effects import Effect, StartReplica, StopReplica
 from commonpool.core.events import Event, NodeLost, NodeSeen, ReplicaLost, ReplicaReady
 from commonpool.core.machine import Machine
 from commonpool.core.model import Deployment, Device, Node, Policy, Replica, Scaling, Tenant
-from commonpool.core.sites import Devices, Serving
+from commonpool.core.sites import Serving
 from tests.core.worlds import CONTEXT, SLOTS, S, World, policy
 
 __all__ = [

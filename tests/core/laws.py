@@ -14,6 +14,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from commonpool.core.devices import Devices
 from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Start
 from commonpool.core.events import (
     Arrived,
@@ -51,7 +52,7 @@ from commonpool.core.model import (
 )
 from commonpool.core.queueing import Entry
 from commonpool.core.quota import Node, Quota
-from commonpool.core.sites import Devices, Serving
+from commonpool.core.sites import Serving
 from tests.core.worlds import S, World, tenant
 
 MAIN = ("a", "b", "c", "d")  # the tenants of pool main; those of pool two are x and y

@@ -4,8 +4,8 @@ from typing import Any
 
 from commonpool.core.effects import Checkpoint, Effect
 from commonpool.core.events import JobResumed
-from commonpool.core.machine import CHECKPOINT_NS
 from commonpool.core.model import Job, Outcome
+from commonpool.core.reclaim import CHECKPOINT_NS
 from tests.core.worlds import S, World, policy, started, tenant
 
 

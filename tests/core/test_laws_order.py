@@ -1,9 +1,10 @@
 """Laws of the order: nothing idle while somebody allowed waits, and nobody passed by who borrows."""
 
+from commonpool.core.devices import Devices
 from commonpool.core.effects import Effect
 from commonpool.core.events import Event, Produced, Ticked
 from commonpool.core.queueing import Entry, Flow
-from commonpool.core.sites import Devices, Site
+from commonpool.core.sites import Site
 from tests.core.laws import Commons, could_start, thorough
 
 

@@ -8,8 +8,8 @@ from commonpool.core import moves
 from commonpool.core.events import NodeSeen, ReplicaReady
 from commonpool.core.footprint import Footprint
 from commonpool.core.hints import TRIED_MAX, Hint
-from commonpool.core.machine import CHECKPOINT_NS
 from commonpool.core.model import Deployment, Device, Hardware, Node, Pool, Replica, Scaling
+from commonpool.core.reclaim import CHECKPOINT_NS
 from tests.core.worlds import S, World, policy, tenant
 
 HOUR = 3600 * S

@@ -193,6 +193,38 @@ def size_job(state: State, entry: Entry, job: Job, *, taken: bool = False) -> Re
     return None
 
 
+def judge(state: State, entry: Entry) -> Refusal | None:
+    """Whether what waits may go on waiting under the policy of now; what it takes is worked out anew."""
+    task = entry.task
+    entry.deadline = entry.arrived + entry.flow.account.max_wait_ns
+    if isinstance(task, Job):
+        refusal = known_job(state, task)
+        entry.node = entry.flow.node
+        return size_job(state, entry, task, taken=True) if refusal is None else refusal
+    refusal = known(state, task)
+    if refusal is not None:
+        return refusal
+    site = state.sites[task.model]
+    entry.kv, entry.ask = sizing.shares(task.tokens_in, task.tokens_out_max, task.sequences, site.shape)
+    return never_fits(task, site.shape, entry.kv, entry.ask, entry.flow.node.most)
+
+
+def expired(entry: Entry, model: str, now: int, *, ready: bool) -> Refusal:
+    """Why what has waited past all reason is refused; `ready`: its model has replicas."""
+    waited = (now - entry.arrived) / NS_PER_S
+    if not ready:
+        return Refusal(
+            Reason.NO_REPLICA,
+            f"No replica of {model} was ready for {waited:.0f} s. Try again later, or ask the operator.",
+            RETRY_AFTER_MIN_NS,
+        )
+    return Refusal(
+        Reason.PROMISE,
+        f"No capacity came free for tenant {entry.flow.tenant} in {waited:.0f} s, twice its max_wait.",
+        RETRY_AFTER_MIN_NS,
+    )
+
+
 def never_fits(request: Request, shape: Shape, kv: int, amount: int, cap: int) -> Refusal | None:
     """Refuse at once what no amount of waiting could ever serve."""
     message = None

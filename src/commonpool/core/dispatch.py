@@ -8,9 +8,10 @@ surplus for what is large or overdue (line, sites).
 from typing import cast
 
 from commonpool.core import replicas
+from commonpool.core.devices import Devices
 from commonpool.core.effects import Effect
 from commonpool.core.queueing import Entry, Flow, Spot
-from commonpool.core.sites import Devices, Serving, Site
+from commonpool.core.sites import Serving, Site
 from commonpool.core.state import State
 
 

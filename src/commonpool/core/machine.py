@@ -11,10 +11,11 @@ from typing import Final, cast
 
 import msgspec
 
-from commonpool.core import admission, records, replicas, views
+from commonpool.core import admission, reclaim, records, replicas
 from commonpool.core.admission import Refusal
+from commonpool.core.devices import Devices
 from commonpool.core.dispatch import Turns
-from commonpool.core.effects import Checkpoint, Effect, Fail, Refuse, Settle
+from commonpool.core.effects import Effect, Fail, Refuse, Settle
 from commonpool.core.events import (
     Arrived,
     Cancelled,
@@ -44,20 +45,15 @@ from commonpool.core.model import (
     Policy,
     Reason,
     Request,
-    TokenSource,
-    Usage,
     UsageRecord,
     Wait,
 )
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry
 from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_OF, STATUS_OF_END
-from commonpool.core.sites import Devices, Serving, Site
-from commonpool.core.sizing import shares
+from commonpool.core.sites import Serving, Site
 from commonpool.core.state import State
 
 ATTEMPTS_MAX: Final = 2
-# How long a job may take to save its state when a lender needs back what it borrows.
-CHECKPOINT_NS: Final = 3 * NS_PER_S
 _COMPLETED: Final = Outcome.COMPLETED
 _FAILED: Final = Outcome.FAILED
 _CANCELLED: Final = Outcome.CANCELLED
@@ -228,7 +224,7 @@ class Machine:
         pool = entry.node.pool
         site = cast("Serving", flow.room)
         outcome, retry = event.outcome, event.retry
-        usage = event.usage if outcome is _COMPLETED else self._measured(site, entry, request, event, now)
+        usage = event.usage if outcome is _COMPLETED else records.measured(site, entry, request, event, now)
         tokens_in, tokens_out = usage.tokens_in, usage.tokens_out
         service = INPUT_COST * tokens_in + OUTPUT_COST * tokens_out
         if service and outcome is _COMPLETED:
@@ -255,7 +251,7 @@ class Machine:
         )
         entry.failures += outcome is _FAILED
         spent = outcome is _FAILED and entry.failures >= ATTEMPTS_MAX
-        again = retry and not spent and self._judge(entry) is None
+        again = retry and not spent and admission.judge(self.state, entry) is None
         if not again:
             self._settle_tokens(entry, tokens_in + tokens_out, now)
         self._over(entry, record, retry, again, now, effects)
@@ -298,7 +294,7 @@ class Machine:
             status=status,
             exited=event.exited,
         )
-        self._over(entry, record, event.retry, event.retry and self._judge(entry) is None, now, effects)
+        self._over(entry, record, event.retry, event.retry and admission.judge(self.state, entry) is None, now, effects)
         self._turns.unpark(freed, now)
         self._turns.dispatch(entry.node.pool, now, effects)
 
@@ -335,17 +331,6 @@ class Machine:
             tokens.take(tokens_used - entry.tokens_reserved, now)
         entry.tokens_reserved = 0
 
-    def _measured(self, site: Serving, entry: Entry, request: Request, event: Ended, now: int) -> Usage:
-        """The tokens to record. Work that failed has none; work cut before its engine told is estimated by its time."""
-        usage = event.usage
-        if event.outcome is _FAILED:
-            return Usage(source=usage.source)
-        if event.outcome is _CANCELLED and usage.source is TokenSource.ESTIMATED and site.pace.expected:
-            served = (now - entry.dispatched) // site.pace.expected - INPUT_COST * usage.tokens_in
-            most = request.sequences * site.shape.context_tokens
-            return msgspec.structs.replace(usage, tokens_out=min(most, max(0, served // OUTPUT_COST)))
-        return usage
-
     # -- something does not run ----------------------------------------------------------------------------------------
 
     def _cancelled(self, request_id: str, now: int, effects: list[Effect]) -> None:
@@ -354,7 +339,7 @@ class Machine:
             return
         entry.waits += entry.flow.waits(entry.queued, now)
         self._drop(entry, now)
-        effects.append(Settle(self._unserved(entry, Outcome.CANCELLED, STATUS_CLIENT_GONE, "", now)))
+        effects.append(Settle(records.unserved(self.state, entry, Outcome.CANCELLED, STATUS_CLIENT_GONE, "", now)))
         self._turns.dispatch(cast("Site", entry.flow.room).quota.pool, now, effects)
 
     def _refuse(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
@@ -363,27 +348,7 @@ class Machine:
         there = task.model in self.state.sites if isinstance(task, Request) else task.pool in self.state.quotas
         if there and task.tenant in self.state.accounts:
             status = STATUS_OF[refusal.reason]
-            effects.append(Settle(self._unserved(entry, Outcome.REFUSED, status, refusal.reason, now)))
-
-    def _unserved(self, entry: Entry, outcome: Outcome, status: int, reason: str, now: int) -> UsageRecord:
-        """The record of what was not dispatched."""
-        task = entry.task
-        prices = self.state.policy.prices
-        if isinstance(task, Job):
-            return records.of_job(entry, task, prices, now, ran=False, outcome=outcome, status=status, reason=reason)
-        site = self.state.sites[task.model]
-        return records.of_request(
-            entry,
-            task,
-            site.quota.pool,
-            site.version,
-            prices,
-            now,
-            ran=False,
-            outcome=outcome,
-            status=status,
-            reason=reason,
-        )
+            effects.append(Settle(records.unserved(self.state, entry, Outcome.REFUSED, status, refusal.reason, now)))
 
     def _drop(self, entry: Entry, now: int) -> None:
         """It waits no more and will not run; who is behind it is looked at anew."""
@@ -443,7 +408,7 @@ class Machine:
         self._scale(now, effects)
         for devices in self.state.devices.values():
             if devices.savers:
-                self._call_in(devices, now, effects)
+                reclaim.call_in(self.state, devices, now, effects)
 
     def _end_grants(self, now: int) -> None:
         for tenant, (_, until) in list(self.state.grants.items()):
@@ -468,37 +433,6 @@ class Machine:
         if devices.kept < kept and devices.line.waiting:
             self._turns.dispatch(site.quota.pool, now, effects)
 
-    def _call_in(self, devices: Devices, now: int, effects: list[Effect]) -> None:
-        """Ask jobs that can save their state to end, where a lender needs back what they borrow; the newest first.
-
-        What was asked for a moment ago is on its way. A job that goes on all the same is not asked again.
-        """
-        needed: dict[str, int] = {}
-        for entry in devices.savers.values():
-            if now < devices.saving.get(entry.id, now):
-                self._returns(entry, needed)
-        for entry in reversed(devices.savers.values()):
-            if entry.id not in devices.saving and self._returns(entry, needed):
-                devices.saving[entry.id] = now + CHECKPOINT_NS
-                effects.append(Checkpoint(entry.id, entry.attempt, CHECKPOINT_NS))
-
-    def _returns(self, entry: Entry, needed: dict[str, int]) -> bool:
-        """Count what a job borrows as returned to those who need it; whether any of them does."""
-        wanted = False
-        loan = entry.running
-        while loan is not None:
-            lender = loan.lender
-            if lender not in needed:
-                asked = self.state.accounts[lender].asked if lender in self.state.accounts else 0
-                needed[lender] = min(views.due(self.state, lender), asked)
-            wanted = wanted or needed[lender] > 0
-            loan = loan.following
-        loan = entry.running if wanted else None
-        while loan is not None:
-            needed[loan.lender] -= loan.milli_gpu
-            loan = loan.following
-        return wanted
-
     def _expire(self, site: Serving, now: int, effects: list[Effect]) -> None:
         """Refuse what has waited past all reason: past max_wait without a replica, or twice max_wait with one.
 
@@ -517,7 +451,7 @@ class Machine:
                     until = min(until, entry.queued + starts)
                 if until > now:
                     break
-                refusal = _expired(entry, site.name, now, ready=ready)
+                refusal = admission.expired(entry, site.name, now, ready=ready)
                 self._give_up(entry, refusal, now, effects)
 
     def _give_up(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
@@ -591,7 +525,7 @@ class Machine:
             for entry in tuple(flow.waiting()):
                 if entry.id not in devices.footprints:
                     asked = entry.ask
-                    self._judge(entry)
+                    admission.judge(self.state, entry)
                     flow.resize(entry, asked)
 
     # -- what ran before this machine was made -------------------------------------------------------------------------
@@ -654,7 +588,7 @@ class Machine:
                     flow.repromise(tenant.max_wait_ns)
                 for entry in tuple(flow.waiting()):
                     asked = entry.ask
-                    refusal = self._judge(entry)
+                    refusal = admission.judge(self.state, entry)
                     flow.resize(entry, asked)
                     if refusal is not None:
                         self._withdraw(entry, refusal, now, effects)
@@ -706,33 +640,3 @@ class Machine:
                 site.line.place(flow)
         for pool in self.state.quotas:
             self._turns.dispatch(pool, now, effects)
-
-    def _judge(self, entry: Entry) -> Refusal | None:
-        """Whether what waits may go on waiting under the policy of now; what it takes is worked out anew."""
-        task = entry.task
-        entry.deadline = entry.arrived + entry.flow.account.max_wait_ns
-        if isinstance(task, Job):
-            refusal = admission.known_job(self.state, task)
-            entry.node = entry.flow.node
-            return admission.size_job(self.state, entry, task, taken=True) if refusal is None else refusal
-        refusal = admission.known(self.state, task)
-        if refusal is not None:
-            return refusal
-        site = self.state.sites[task.model]
-        entry.kv, entry.ask = shares(task.tokens_in, task.tokens_out_max, task.sequences, site.shape)
-        return admission.never_fits(task, site.shape, entry.kv, entry.ask, entry.flow.node.most)
-
-
-def _expired(entry: Entry, model: str, now: int, *, ready: bool) -> Refusal:
-    waited = (now - entry.arrived) / NS_PER_S
-    if not ready:
-        return Refusal(
-            Reason.NO_REPLICA,
-            f"No replica of {model} was ready for {waited:.0f} s. Try again later, or ask the operator.",
-            admission.RETRY_AFTER_MIN_NS,
-        )
-    return Refusal(
-        Reason.PROMISE,
-        f"No capacity came free for tenant {entry.flow.tenant} in {waited:.0f} s, twice its max_wait.",
-        admission.RETRY_AFTER_MIN_NS,
-    )

@@ -5,9 +5,9 @@ from collections.abc import Container
 from commonpool.core import hints
 from commonpool.core.hints import Move
 from commonpool.core.inventory import Inventory
-from commonpool.core.machine import CHECKPOINT_NS
 from commonpool.core.model import Hardware
 from commonpool.core.placement import Placement
+from commonpool.core.reclaim import CHECKPOINT_NS
 from commonpool.core.scaling import START_NS_GUESS
 from commonpool.core.state import State
 

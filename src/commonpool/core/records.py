@@ -4,9 +4,12 @@ from typing import Final
 
 import msgspec
 
+from commonpool.core.events import Ended
 from commonpool.core.model import Job, Loan, Outcome, Price, Reason, Request, TokenSource, Usage, UsageRecord
 from commonpool.core.pricing import charged_price
-from commonpool.core.queueing import Entry
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry
+from commonpool.core.sites import Serving
+from commonpool.core.state import State
 
 STATUS_DONE: Final = 200
 STATUS_CLIENT_GONE: Final = 499
@@ -135,6 +138,39 @@ def of_job(
         loans=() if entry.ended is None else tuple(_until(loan, now) for loan in entry.ended),
         waits=entry.waits,
     )
+
+
+def unserved(state: State, entry: Entry, outcome: Outcome, status: int, reason: str, now: int) -> UsageRecord:
+    """The record of what was not dispatched."""
+    task = entry.task
+    prices = state.policy.prices
+    if isinstance(task, Job):
+        return of_job(entry, task, prices, now, ran=False, outcome=outcome, status=status, reason=reason)
+    site = state.sites[task.model]
+    return of_request(
+        entry,
+        task,
+        site.quota.pool,
+        site.version,
+        prices,
+        now,
+        ran=False,
+        outcome=outcome,
+        status=status,
+        reason=reason,
+    )
+
+
+def measured(site: Serving, entry: Entry, request: Request, event: Ended, now: int) -> Usage:
+    """The tokens to record. Work that failed has none; work cut before its engine told is estimated by its time."""
+    usage = event.usage
+    if event.outcome is Outcome.FAILED:
+        return Usage(source=usage.source)
+    if event.outcome is Outcome.CANCELLED and usage.source is TokenSource.ESTIMATED and site.pace.expected:
+        served = (now - entry.dispatched) // site.pace.expected - INPUT_COST * usage.tokens_in
+        most = request.sequences * site.shape.context_tokens
+        return msgspec.structs.replace(usage, tokens_out=min(most, max(0, served // OUTPUT_COST)))
+    return usage
 
 
 def _until(loan: Loan, end_ns: int) -> Loan:

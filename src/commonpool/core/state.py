@@ -5,6 +5,7 @@
 
 import msgspec
 
+from commonpool.core.devices import Devices
 from commonpool.core.events import HostLoad
 from commonpool.core.forecast import Forecast
 from commonpool.core.inventory import Inventory
@@ -13,7 +14,7 @@ from commonpool.core.limits import Rate
 from commonpool.core.model import Node, Policy, Pool, Replica, Resource, Tenant
 from commonpool.core.queueing import Account, Flow, Room
 from commonpool.core.quota import Quota
-from commonpool.core.sites import Devices, Serving, Site
+from commonpool.core.sites import Serving, Site
 
 SECONDS_PER_MINUTE = 60
 

@@ -146,7 +146,7 @@ def test_more_than_fits_is_counted_as_it_is_and_nothing_new_comes_until_enough_h
     for n in range(6):
         resumed(here, f"r{n}")
     assert here.machine.state.quotas["main"].use == 3000
-    assert here.site().free_slots == -2
+    assert here.site().free_slots == 0
     assert dispatched(here.arrive("new", "a")) == []
     ended = [dispatched(here.end(f"r{n}")) for n in range(5)]
     assert ended == [[], [], [], [], ["new"]]  # two of its own within its cap
@@ -276,3 +276,19 @@ def test_a_job_of_an_earlier_run_that_ends_with_retry_waits_again() -> None:
     job_resumed(here, "job", "a", 2000)
     assert started(here.later(1).finish("job", Outcome.FAILED, retry=True)) == ["job"]
     assert here.attempts["job"] == 2
+
+
+def test_a_replica_with_more_than_its_slots_takes_nothing_from_the_others() -> None:
+    here = anew(rules(tenant("a", 8000, elastic_cap=8000), models=(deployment(replicas=2),), milli_gpu=8000))
+    again(here, "m-0.1")
+    again(here, "m-1.1")
+    for n in range(6):
+        resumed(here, f"r{n}", on="m-1.1")
+    for n in range(3):
+        resumed(here, f"q{n}", on="m-0.1")
+    assert dispatched(here.arrive("new", "a")) == ["new"]
+    assert dispatched(here.arrive("next", "a")) == []
+    here.end("r0")
+    here.end("r1")
+    assert here.site().free_slots == 0
+    assert dispatched(here.end("r2")) == ["next"]

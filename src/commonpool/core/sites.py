@@ -223,7 +223,8 @@ class Serving(Site):
         running.kv_used -= entry.kv
         self.asked -= entry.ask
         if running.open:
-            self.free_slots += entry.sequences
+            over = running.slots_used + entry.sequences - running.slots  # what ran before this machine may be too much
+            self.free_slots += entry.sequences if over <= 0 else max(0, entry.sequences - over)
         elif running.lost:
             self.forget_if_idle(running)
 
@@ -241,7 +242,7 @@ class Serving(Site):
     def count_free_slots(self) -> None:
         """After a replica came, drained or went."""
         self.takers = [running for running in self.replicas.values() if running.open]
-        self.free_slots = sum(running.slots - running.slots_used for running in self.takers)
+        self.free_slots = sum(max(0, running.slots - running.slots_used) for running in self.takers)
         self.ready = any(not r.draining for r in self.replicas.values())
 
     def doubt(self, entry: Entry) -> None:

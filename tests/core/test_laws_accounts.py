@@ -96,7 +96,7 @@ class Accounts(Commons):
                 assert spot.kv_used == sum(e.kv for e in mine)
                 full = spot.slots_used <= spot.slots and spot.kv_used <= spot.kv_tokens
                 assert full or spot.id in self.resumed_on
-            assert site.free_slots == sum(s.slots - s.slots_used for s in site.replicas.values() if s.open)
+            assert site.free_slots == sum(max(0, s.slots - s.slots_used) for s in site.replicas.values() if s.open)
         for pool, devices in state.devices.items():
             assert devices.by_jobs == sum(e.ask for e in running if e.flow.room is devices)
             assert devices.by_replicas == self.by_replicas(pool)

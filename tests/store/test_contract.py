@@ -1,14 +1,10 @@
-"""What every store does, told once over both; then the same random records and questions to both."""
+"""What every store does, told once over all; then the same random records and questions to all."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Cause, Loan, LoanEnd, Outcome, TokenSource, UsageRecord, Wait
@@ -26,18 +22,11 @@ from commonpool.store.contract import (
     UsageRow,
 )
 from commonpool.store.memory import MemoryStore
-from commonpool.store.sqlite import SqliteStore
+from commonpool.store.sql.base import SqlStore
 from tests.store.records import DAY, T0, loan, refused, usage_record
 
 END = T0 + 1000 * DAY
 KEY = Key("k1", b"salt", b"digest", "data", "a", "chat", created_ns=5, models=("m",), tier="batch", note="of Ann")
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    opened: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "state")
-    with closing(opened):
-        yield opened
 
 
 def rows(store: Store, *by: str, **filters: tuple[str, ...]) -> dict[tuple[str, ...], UsageRow]:
@@ -51,7 +40,8 @@ def rows(store: Store, *by: str, **filters: tuple[str, ...]) -> dict[tuple[str, 
 def test_a_record_comes_back_as_it_was(store: Store) -> None:
     first = usage_record("r1", outcome=Outcome.FAILED, token_source=TokenSource.ESTIMATED, stream=False)
     waits = (Wait(Cause.OWN_QUEUE, "", 3), Wait(Cause.ELASTIC_CAP, "a", 2), Wait(Cause.OWN_QUEUE, "", 1))
-    second = usage_record("r1", attempt=2, loans=(loan("b"), loan("", milli_gpu=10)), waits=waits)
+    metered = {"bytes_in": 1, "bytes_out": 2, "cpu_ns": 3, "memory_mib_s": 4, "gpu_memory_mib_s": 5}
+    second = usage_record("r1", attempt=2, loans=(loan("b"), loan("", milli_gpu=10)), waits=waits, **metered)
     store.add_usage([second, usage_record("r2"), first])
     assert store.record("r1") == (first, second)
     assert store.record("r3") == ()
@@ -73,6 +63,16 @@ def test_a_record_counts_once(store: Store) -> None:
     store.add_usage([record, usage_record("r2")])
     total = store.usage([], T0, END).total
     assert (total.requests, total.attempts, total.borrowed_milli_gpu_ns) == (2, 2, 5000)
+
+
+def test_the_first_of_two_records_of_an_attempt_stays(store: Store) -> None:
+    first, again = usage_record("r1", loans=(loan("b"),)), usage_record("r2")
+    assert store.add_usage([first, again]) == ()
+    more, other = usage_record("r1", loans=(loan("c"),)), usage_record("r3")
+    longer = usage_record("r3", run_ns=21)
+    assert store.add_usage([more, again, other, longer, other]) == (more, longer)
+    assert store.record("r1") + store.record("r3") == (first, other)
+    assert store.usage([], T0, END).total.attempts == 3
 
 
 def test_one_line(store: Store) -> None:
@@ -394,23 +394,24 @@ def records(draw: st.DrawFn) -> UsageRecord:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(records(), max_size=12),
     st.lists(st.sampled_from(DIMENSIONS), max_size=3),
     st.dictionaries(st.sampled_from(FILTERABLE), st.lists(names, max_size=2).map(tuple), max_size=1),
     st.integers(0, 50),
 )
-def test_both_stores_answer_alike_and_lines_add_up(
-    kept: list[UsageRecord], by: list[str], filters: dict[str, tuple[str, ...]], hours: int
+def test_all_stores_answer_alike_and_lines_add_up(
+    sql_store: SqlStore, kept: list[UsageRecord], by: list[str], filters: dict[str, tuple[str, ...]], hours: int
 ) -> None:
+    with sql_store._transaction(durable=False) as connection:
+        connection.run("DELETE FROM loans")
+        connection.run("DELETE FROM usage")
     memory = MemoryStore()
-    memory.add_usage(kept)
-    with TemporaryDirectory() as folder, closing(SqliteStore(Path(folder))) as sqlite:
-        sqlite.add_usage(kept)
-        table = sqlite.usage(by, T0, T0 + hours * NS_PER_HOUR, filters)
-        assert table == memory.usage(by, T0, T0 + hours * NS_PER_HOUR, filters)
-        assert sqlite.loans(T0, END) == memory.loans(T0, END)
+    assert sql_store.add_usage(kept) == memory.add_usage(kept)
+    table = sql_store.usage(by, T0, T0 + hours * NS_PER_HOUR, filters)
+    assert table == memory.usage(by, T0, T0 + hours * NS_PER_HOUR, filters)
+    assert sql_store.loans(T0, END) == memory.loans(T0, END)
     for field in ("requests", "attempts", "tokens_in", "milli_gpu_ns", "borrowed_milli_gpu_ns", "cost_micro"):
         if table.by:
             assert sum(getattr(row, field) for row in table.rows) == getattr(table.total, field)

@@ -21,8 +21,9 @@ from commonpool.store.contract import StoreError
 from commonpool.store.frames import frame
 from commonpool.store.journal import Journal
 from commonpool.store.memory import MemoryStore
-from commonpool.store.sqlite import SqliteStore
+from commonpool.store.sql.base import SqlStore
 from commonpool.store.writer import Writer
+from tests.store.places import Place
 from tests.store.records import DAY, T0, usage_record
 
 # Appends records with the ids PREFIX-0, PREFIX-1, ... for ever and acknowledges each on stdout, a byte for one.
@@ -30,12 +31,13 @@ CHILD = """
 import os, sys
 from pathlib import Path
 from commonpool.store.journal import Journal
+from commonpool.store.postgres import PostgresStore
 from commonpool.store.sqlite import SqliteStore
 from commonpool.store.writer import Writer
 from tests.store.records import loan, usage_record
 
-folder, prefix = Path(sys.argv[1]), sys.argv[2]
-store = SqliteStore(folder)
+folder, url, prefix = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+store = PostgresStore(url, folder) if url else SqliteStore(folder)
 journal = Journal(folder / "journal", segment_bytes=4000)
 Writer(journal, store, report=print, batch_records=10, interval_s=0.001).start()
 number = 0
@@ -69,22 +71,22 @@ journal.append(usage_record("last"))
 ROOT = Path(__file__).parents[2]
 
 
-def recover(folder: Path) -> tuple[SqliteStore, list[str]]:
+def recover(place: Place) -> SqlStore:
     """The store as the next process finds it, with what the journal has left."""
+    store = place.open()
     heard: list[str] = []
-    store = SqliteStore(folder)
-    writer = Writer(Journal(folder / "journal", ballast_bytes=0), store, report=heard.append)
+    writer = Writer(Journal(place.folder / "journal", ballast_bytes=0), store, report=heard.append)
     writer.start()
     assert writer.close()
-    return store, heard
+    return store
 
 
-def test_no_acknowledged_record_is_lost_or_counted_twice_by_kill_9(tmp_path: Path) -> None:
+def test_no_acknowledged_record_is_lost_or_counted_twice_by_kill_9(place: Place) -> None:
     # given a process that is killed while it appends, again and again, the next one replaying what the last one left
     chance = random.Random(20_240_101)
     acknowledged: dict[str, int] = {}
-    for prefix in ("p0", "p1", "p2", "p3", "p4", "p5"):
-        command = [sys.executable, "-c", CHILD, str(tmp_path), prefix]
+    for prefix in ("p0", "p1", "p2", "p3"):
+        command = [sys.executable, "-c", CHILD, str(place.folder), place.url, prefix]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as child:
             assert child.stdout is not None
             first = child.stdout.read(chance.randrange(1, 600))
@@ -93,8 +95,7 @@ def test_no_acknowledged_record_is_lost_or_counted_twice_by_kill_9(tmp_path: Pat
             assert child.returncode == -signal.SIGKILL
         acknowledged[prefix] = (first + rest).count(b".")
     # when the last one has been recovered
-    store, _ = recover(tmp_path)
-    with closing(store):
+    with closing(recover(place)) as store:
         # then all that was acknowledged is there with its loans, and at most the one append that was under way besides
         stored = 0
         for prefix, count in acknowledged.items():
@@ -130,13 +131,14 @@ class Store(MemoryStore):
         super().__init__()
         self.mood = "well"
 
-    def add_usage(self, records: Iterable[UsageRecord]) -> None:
+    def add_usage(self, records: Iterable[UsageRecord]) -> tuple[UsageRecord, ...]:
         kept = list(records)
         if self.mood == "down":
             raise StoreError("down")
-        super().add_usage(kept)
+        differing = super().add_usage(kept)
         if self.mood == "late":
             raise StoreError("late")
+        return differing
 
 
 class Crashes(RuleBasedStateMachine):

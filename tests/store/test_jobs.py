@@ -1,8 +1,6 @@
 """What every store does with jobs."""
 
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,15 +8,7 @@ import pytest
 from commonpool.core.model import Hardware, Job
 from commonpool.store.contract import StoreError
 from commonpool.store.jobs import OPEN, JobAttempt, JobRecord, JobState, JobStore, Task, definition_bytes
-from commonpool.store.memory import MemoryStore
-from commonpool.store.sqlite import SqliteStore
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
-    opened = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "state")
-    with closing(opened):
-        yield opened
+from tests.store.places import Place
 
 
 def job(job_id: str, tenant: str = "a", submitted_ns: int = 5, state: JobState = JobState.QUEUED) -> JobRecord:
@@ -104,11 +94,11 @@ def test_the_oldest_ended_ones_are_found(store: JobStore) -> None:
     assert store.ended_jobs_beyond("a", 5, 10) == ()
 
 
-def test_jobs_survive_the_process(tmp_path: Path) -> None:
+def test_jobs_survive_the_process(place: Place) -> None:
     record = msgspec.structs.replace(job("j1"), attempt=attempt(1), state=JobState.RUNNING)
-    with closing(SqliteStore(tmp_path)) as first:
+    with closing(place.open()) as first:
         first.add_job(record)
-    with closing(SqliteStore(tmp_path)) as second:
+    with closing(place.open()) as second:
         assert second.job("j1") == record
 
 

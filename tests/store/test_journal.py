@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from commonpool.core.ledger import Standing
 from commonpool.store.frames import frames
 from commonpool.store.journal import Journal, JournalError, RecordError, decoder
 from tests.store.records import loan, usage_record
@@ -176,3 +177,37 @@ def test_nothing_is_appended_after_close(tmp_path: Path) -> None:
     journal.close()
     with pytest.raises(JournalError):
         journal.append(usage_record("r1"))
+
+
+def test_several_notes_are_one_write_and_all_or_none_of_them_are_kept(tmp_path: Path) -> None:
+    writes: list[int] = []
+
+    def write(fd: int, data: bytes) -> int:
+        writes.append(len(data))
+        return os.write(fd, data)
+
+    journal = Journal(tmp_path, ballast_bytes=0, write=write)
+    standing = Standing("main", 5, 9, 4000, {"tenant:a": 1000})
+    journal.append(usage_record("r1"), standing, usage_record("r2"))
+    assert (len(writes), kept(journal), journal.appended) == (1, 3, 3)
+    with pytest.raises(RecordError, match="'r4'"):
+        journal.append(usage_record("r3"), usage_record("r4", app="x" * 2_000_000))
+    assert (kept(journal), journal.healthy) == (3, True)
+    decode = decoder()
+    notes = [decode(each.payload) for each in frames(journal.path(journal.tail[0]).read_bytes())]
+    assert notes == [usage_record("r1"), standing, usage_record("r2")]
+    journal.close()
+
+
+def test_the_latest_time_of_an_earlier_process_is_known(tmp_path: Path) -> None:
+    empty = Journal(tmp_path, ballast_bytes=0)
+    assert empty.left_until() == 0
+    empty.append(usage_record("r1", arrived_ns=1000, total_ns=5))
+    empty.append(Standing("main", 900, 1100, 4000, {}))
+    empty.append(usage_record("r2", arrived_ns=1001, total_ns=7))
+    empty.close()
+    # another one that was killed before it wrote anything
+    Journal(tmp_path, ballast_bytes=0).close()
+    last = Journal(tmp_path, ballast_bytes=0)
+    assert last.left_until() == 1100
+    last.close()

@@ -1,25 +1,13 @@
 """What every store does with releases and with what is known of demand."""
 
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import msgspec
-import pytest
 
 from commonpool.core.underuse import Demand
 from commonpool.store.contract import Store
-from commonpool.store.memory import MemoryStore
 from commonpool.store.releases import Release
-from commonpool.store.sqlite import SqliteStore
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    opened: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "state")
-    with closing(opened):
-        yield opened
-
+from tests.store.places import Place
 
 A = Release("a", 1500, 10, "local", "nobody trains in summer")
 B = Release("b", 500, 20, "k1")
@@ -61,11 +49,11 @@ def test_demand_replaces_what_was_kept(store: Store) -> None:
     assert store.demand() == (Demand("b", 8, (2,)),)
 
 
-def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path / "state")) as before:
+def test_it_is_there_after_a_restart(place: Place) -> None:
+    with closing(place.open()) as before:
         before.add_release(A)
         before.save_demand([Demand("a", 5, (1,))])
-    with closing(SqliteStore(tmp_path / "state")) as after:
+    with closing(place.open()) as after:
         assert after.released() == {"a": 1500}
         assert after.demand() == (Demand("a", 5, (1,)),)
         assert after.add_release(B).number == 2

@@ -1,5 +1,6 @@
 """The writer: every acknowledged record is in the store exactly once, whatever fails on the way."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -8,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from commonpool.core.model import Cause, UsageRecord, Wait
+from commonpool.core.ledger import Phase, Span, Standing
+from commonpool.core.model import NS_PER_HOUR, Cause, Outcome, UsageRecord, Wait
 from commonpool.store.contract import StoreError
 from commonpool.store.frames import frame, frames
-from commonpool.store.journal import Journal
+from commonpool.store.journal import Journal, decoder
 from commonpool.store.memory import MemoryStore
 from commonpool.store.sqlite import SqliteStore
-from commonpool.store.writer import Writer
+from commonpool.store.writer import AWAY_NS_MAX, Writer
 from tests.store.records import DAY, T0, loan, usage_record
 
 
@@ -27,12 +29,12 @@ class FlakyStore(MemoryStore):
         self.fails_at = 0
         self.calls: list[str] = []
 
-    def add_usage(self, records: Iterable[UsageRecord]) -> None:
+    def add_usage(self, records: Iterable[UsageRecord]) -> tuple[UsageRecord, ...]:
         records = list(records)
         self.calls.append(f"add {len(records)}")
         if self.down or len(self.calls) == self.fails_at:
             raise StoreError("The store is full.")
-        super().add_usage(records)
+        return super().add_usage(records)
 
     def sync(self) -> None:
         self.calls.append("sync")
@@ -309,3 +311,121 @@ def test_every_segment_is_synced_before_its_records_are_committed(tmp_path: Path
     first, second, folder, add, *_ = store.calls
     assert (first, second) == ("fsync 000000000001.journal", "fsync 000000000002.journal")
     assert (folder, add) == (f"fsync {tmp_path.name}", "add 3")
+
+
+def note(request_id: str, run_ns: int = 0, **changes: Any) -> UsageRecord:
+    """A note of an attempt that runs, and was dispatched 5 ns after it arrived."""
+    times = {"total_ns": 5 + run_ns, "run_ns": run_ns, "milli_gpu_ns": 250 * run_ns}
+    return usage_record(request_id, outcome=Outcome.RUNNING, **times, **changes)
+
+
+STANDING = Standing("main", T0, T0 + 60, 4000, {"tenant:a": 1000})
+SPAN = Span("m-0.1", Phase.LOADING, "main", "m", "platform", 2000, T0, T0 + 60)
+
+
+def running(store: MemoryStore) -> dict[str, int]:
+    return {record.request_id: record.run_ns for record in store.running()}
+
+
+def test_notes_are_no_rows_and_go_where_they_belong(open_writer: Open) -> None:
+    store = MemoryStore()
+    writer = open_writer(store, [])
+    writer._journal.append(note("r1"), STANDING)
+    writer._journal.append(SPAN, usage_record("r2"), note("r2"))
+    writer._journal.append(note("r3"))
+    writer._journal.append(usage_record("r3", milli_gpu_ns=2**70))
+    writer.drain()
+    assert stored(store) == ["r2", "r3"]
+    assert [record.request_id for record in writer.running] == ["r1", "r2"]
+    work = store.hour_work("main", T0 - T0 % NS_PER_HOUR)
+    assert (work.standings, work.spans) == ((STANDING,), (SPAN,))
+    # what runs is saved when a segment is finished, here the last one
+    assert running(store) == {}
+    writer._journal.close()
+    writer.drain()
+    assert running(store) == {"r1": 0, "r2": 0}
+
+
+def test_what_runs_is_known_to_the_next_process_before_and_after_a_segment_is_finished(open_writer: Open) -> None:
+    store = MemoryStore()
+    first = open_writer(store, [], segment_bytes=500)
+    first._journal.append(note("long"))
+    for number in range(6):
+        first._journal.append(note(f"r{number}"))
+        first._journal.append(usage_record(f"r{number}"))
+    first._journal.append(note("late"))
+    first.drain()
+    saved = set(running(store))
+    assert "long" in saved
+    assert "late" not in saved
+    # the next process finds the rest in the segment that was not finished
+    second = open_writer(store, [])
+    assert {record.request_id for record in second.running} == saved
+    second.drain()
+    assert {record.request_id for record in second.running} == {"long", "late"}
+    assert set(running(store)) == {"long", "late"}
+
+
+def test_an_hour_that_was_noted_is_saved_at_once_and_never_goes_back(open_writer: Open) -> None:
+    store = MemoryStore()
+    writer = open_writer(store, [])
+    writer._journal.append(note("r1"))
+    writer._journal.append(note("r1", run_ns=3600))
+    writer.drain()
+    assert running(store) == {"r1": 3600}
+    # when the segment is read again after a crash, the first note is older than what is known
+    again = open_writer(store, [])
+    again.drain()
+    assert [record.run_ns for record in again.running] == [3600]
+    assert running(store) == {"r1": 3600}
+
+
+def test_a_second_record_that_says_something_else_is_reported_and_the_first_stays(
+    tmp_path: Path, open_writer: Open
+) -> None:
+    store = MemoryStore()
+    heard: list[str] = []
+    writer = open_writer(store, heard)
+    first = usage_record("r1", outcome=Outcome.FAILED, micro_per_gpu_hour=0)
+    writer._journal.append(first)
+    writer._journal.append(usage_record("r1", outcome=Outcome.FAILED, micro_per_gpu_hour=0, wait_ns=0, waits=()))
+    writer.drain()
+    assert heard == []  # told again by somebody who knows less of its beginning
+    writer._journal.append(usage_record("r1"))
+    writer.drain()
+    assert store.record("r1") == (first,)
+    (sentence,) = heard
+    assert "attempt 1 at r1 has a record already (failed, 30 tokens out), and this one differs (completed," in sentence
+    (kept,) = frames((tmp_path / "refused.frames").read_bytes())
+    assert decoder()(kept.payload) == usage_record("r1")
+
+
+def test_after_a_day_without_the_store_nothing_new_is_taken_in_until_it_is_back(open_writer: Open) -> None:
+    now = [0]
+    store = FlakyStore()
+    store.down = True
+    writer = open_writer(store, [], monotonic=lambda: now[0], interval_s=0.001)
+    journal = writer._journal
+    journal.append(usage_record("r1"))
+    writer.start()
+    _until(lambda: writer.alarm is not None)
+    assert journal.overdue == ""
+    now[0] = AWAY_NS_MAX - 1
+    calls = len(store.calls)
+    _until(lambda: len(store.calls) > calls + 1)
+    assert journal.overdue == ""
+    now[0] = AWAY_NS_MAX
+    _until(lambda: journal.overdue != "")
+    assert "for 24 hours nothing was stored" in journal.overdue
+    store.down = False
+    assert writer.flush(10)
+    _until(lambda: journal.overdue == "")
+    assert stored(store) == ["r1"]
+    assert writer.close()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)

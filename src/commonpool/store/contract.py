@@ -1,4 +1,4 @@
-"""What a store is: usage records, keys, applied configurations, jobs and releases, behind one protocol.
+"""What a store is: usage records, keys, applied configurations, jobs, releases and the ledger, behind one protocol.
 
 Every store passes the same tests. Calls block: an event loop makes them in a thread. Any thread may call any of them.
 """
@@ -10,6 +10,7 @@ import msgspec
 
 from commonpool.core.model import UsageRecord
 from commonpool.store.jobs import JobStore
+from commonpool.store.ledger import LedgerStore
 from commonpool.store.releases import ReleaseStore
 
 Scope = Literal["data", "admin"]
@@ -121,9 +122,10 @@ class LoanRow(msgspec.Struct, frozen=True):
 class UsageSink(Protocol):
     """The writer's side of a store."""
 
-    def add_usage(self, records: Iterable[UsageRecord]) -> None:
+    def add_usage(self, records: Iterable[UsageRecord]) -> tuple[UsageRecord, ...]:
         """Keeps the records, all or none; one whose (request_id, attempt) is there already is ignored.
 
+        Returns those that are there already with other content; the first one stays.
         RecordRefusedError where one can never be kept, StoreError where none can be kept now.
         """
 
@@ -131,7 +133,7 @@ class UsageSink(Protocol):
         """Returns when what was added survives a power cut."""
 
 
-class Store(UsageSink, JobStore, ReleaseStore, Protocol):
+class Store(UsageSink, JobStore, ReleaseStore, LedgerStore, Protocol):
     """A whole store."""
 
     def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters = NO_FILTERS) -> UsageTable:

@@ -1,10 +1,11 @@
-"""The journal: where a usage record is durable before the last byte of its answer is sent.
+"""The journal: where an attempt is noted before it is sent, and its record durable before its answer's last byte is.
 
 `append` is one write to an append-only segment file, made on the event loop; the page cache keeps it whatever happens
 to the process. The writer (`store.writer`) reads segments back, commits their records to the store and deletes them:
 the files are the queue, so memory is bounded and there is one path for live and for recovered records.
 
-A record is MessagePack, or JSON where one of its numbers is over 64 bits, as the GPU time of a long job can be.
+A record is MessagePack, or JSON where one of its numbers is over 64 bits, as the GPU time of a long job can be. So are
+the notes of attempts that run; `Standing` and `Span` are shorter arrays that begin with their names.
 
 A segment is named by its number. The one with the largest number takes appends; the others are closed for ever.
 """
@@ -17,12 +18,15 @@ from pathlib import Path
 
 import msgspec
 
+from commonpool.core.ledger import Span, Standing
+from commonpool.core.metering import Note
 from commonpool.core.model import UsageRecord
-from commonpool.store.frames import frame
+from commonpool.store.frames import frame, frames
 
 SEGMENT_BYTES = 4 * 1024 * 1024  # about 20,000 records: read whole, and replayed in less than a second
 BALLAST_BYTES = 1024 * 1024  # about 4,000 records: more than run at once
 SUFFIX = ".journal"
+_LONG_ARRAY = b"\xdc"  # how MessagePack begins an array of 16 values or more
 
 
 class JournalError(Exception):
@@ -33,22 +37,27 @@ class RecordError(JournalError):
     """A record that can never be kept, such as one that is far too long; the journal stays as it was."""
 
 
-def decoder() -> Callable[[bytes], UsageRecord]:
+def decoder() -> Callable[[bytes], Note]:
     """Makes what reads the payload of a frame. It raises msgspec.DecodeError."""
     packed = msgspec.msgpack.Decoder(UsageRecord).decode
     text = msgspec.json.Decoder(UsageRecord).decode
+    meter = msgspec.msgpack.Decoder(Standing | Span).decode
 
-    def decode(payload: bytes) -> UsageRecord:
-        return text(payload) if payload[:1] == b"[" else packed(payload)
+    def decode(payload: bytes) -> Note:
+        first = payload[:1]
+        if first == _LONG_ARRAY:
+            return packed(payload)
+        return text(payload) if first == b"[" else meter(payload)
 
     return decode
 
 
 class Journal:
-    """Appends usage records to the segments in one folder; the store's folder lock keeps other processes away.
+    """Appends records and notes to the segments in one folder; the store's folder lock keeps other processes away.
 
     `healthy` is False from the first failure until `probe` succeeds: meanwhile nothing new may be taken in, since it
     could not be metered. A ballast file is given up when the disk is full, so that what runs can still be recorded.
+    `overdue` is a sentence while it has kept records for so long that nothing new may be taken in either, else "".
     """
 
     def __init__(
@@ -62,6 +71,7 @@ class Journal:
         """Starts a new segment behind those that are left. JournalError where the folder cannot be written."""
         self.folder = folder
         self.healthy = True
+        self.overdue = ""
         self.appended = 0
         self._segment_bytes = segment_bytes
         self._ballast_bytes = ballast_bytes
@@ -90,15 +100,13 @@ class Journal:
         """The file of a segment."""
         return self.folder / f"{segment:012}{SUFFIX}"
 
-    def append(self, record: UsageRecord) -> None:
-        """Keeps the record: it survives the end of this process once this returns. Call it on one thread only.
+    def append(self, *notes: Note) -> None:
+        """Keeps them, in order: they survive the end of this process once this returns. Call it on one thread only.
 
-        JournalError where it could not be kept, RecordError where trying again is vain; nothing of it is left behind.
+        JournalError where they could not be kept, RecordError where trying again is vain; nothing of them is left
+        behind.
         """
-        try:
-            data = frame(self._payload(record))
-        except ValueError as error:
-            raise RecordError(f"The usage record {record.request_id!r} cannot be written: {error}") from error
+        data = self._frame(notes[0]) if len(notes) == 1 else b"".join(map(self._frame, notes))
         try:
             self._write(data)
         except OSError as error:
@@ -109,7 +117,24 @@ class Journal:
                 self._write(data)
             except OSError as again:
                 raise self._failure(again) from again
-        self.appended += 1
+        self.appended += len(notes)
+
+    def left_until(self) -> int:
+        """The latest time in what an earlier process has left here, nanoseconds since the epoch; 0 where it is nothing.
+
+        The newest segment that has anything tells.
+        """
+        decode = decoder()
+        for segment in reversed(self.segments()):
+            latest = 0
+            for each in frames(self.path(segment).read_bytes()):
+                with suppress(msgspec.DecodeError):
+                    note = decode(each.payload)
+                    ended = note.arrived_ns + note.total_ns if isinstance(note, UsageRecord) else note.end_ns
+                    latest = max(latest, ended)
+            if latest:
+                return latest
+        return 0
 
     def probe(self) -> bool:
         """Whether appends work again, tried out on the disk; `healthy` afterwards. Call it on the appending thread."""
@@ -129,11 +154,18 @@ class Journal:
             self._fd = -1
             self._tail = (self._tail[0] + 1, 0)
 
-    def _payload(self, record: UsageRecord) -> bytes:
+    def _frame(self, note: Note) -> bytes:
         try:
-            return self._encode(record)
+            return frame(self._payload(note))
+        except ValueError as error:
+            name = note.request_id if isinstance(note, UsageRecord) else note.pool
+            raise RecordError(f"The usage record {name!r} cannot be written: {error}") from error
+
+    def _payload(self, note: Note) -> bytes:
+        try:
+            return self._encode(note)
         except OverflowError:
-            return msgspec.json.encode(record)
+            return msgspec.json.encode(note)
 
     def _write(self, data: bytes) -> None:
         if self._torn:

@@ -18,6 +18,7 @@ from commonpool.store.contract import (
     UsageTable,
 )
 from commonpool.store.memory_jobs import MemoryJobs
+from commonpool.store.memory_ledger import MemoryLedger
 from commonpool.store.memory_releases import MemoryReleases
 from commonpool.store.summary import (
     NS_PER_DAY,
@@ -34,22 +35,24 @@ from commonpool.store.summary import (
 )
 
 
-class MemoryStore(MemoryJobs, MemoryReleases):
+class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger):
     """A `contract.Store` that forgets everything at its end and grows without bound until then."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._records: dict[tuple[str, int], UsageRecord] = {}
         self._last_attempts: dict[str, int] = {}
         self._keys: dict[str, Key] = {}
         self._configs: dict[int, ConfigRevision] = {}
 
-    def add_usage(self, records: Iterable[UsageRecord]) -> None:
+    def add_usage(self, records: Iterable[UsageRecord]) -> tuple[UsageRecord, ...]:
         """See `UsageSink.add_usage`."""
+        differing: list[UsageRecord] = []
         for record in list(records):
-            self._records.setdefault((record.request_id, record.attempt), record)
+            if self._records.setdefault((record.request_id, record.attempt), record) != record:
+                differing.append(record)
             last = self._last_attempts.get(record.request_id, 0)
             self._last_attempts[record.request_id] = max(last, record.attempt)
+        return tuple(differing)
 
     def sync(self) -> None:
         """There is nothing to sync."""

@@ -3,40 +3,63 @@
 A segment is deleted only after all its records are committed and survive a power cut. Whatever fails (the store is
 locked, the disk is full), the records stay in the journal and are tried again, later and later: nothing is lost, and
 nothing counts twice, since the store keeps one row per (request, attempt).
+
+Notes of attempts that run are no rows: which attempts run is kept here, and saved as a whole when a segment is
+finished (so also at the end) and when an hour was noted. So what the store has saved and what the journal holds is
+always all.
 """
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Final, Protocol
 
 import msgspec
 
+from commonpool.core.ledger import Span, Standing
+from commonpool.core.model import Outcome, UsageRecord
 from commonpool.store.contract import RecordRefusedError, UsageSink
 from commonpool.store.frames import frame, frames
 from commonpool.store.journal import Journal, decoder
+from commonpool.store.ledger import LedgerSink
 
 BATCH_RECORDS = 1000  # one transaction: long enough to be cheap, short enough to leave the store to others
 INTERVAL_S = 0.1  # a record is in the store this long after it was appended, at most, when all is well
 BACKOFF_S_MAX = 5.0  # between two tries while the store cannot be written
+# How long requests go on while the store cannot be written: somebody has had time to look, and a disk has room for it.
+AWAY_NS_MAX = 24 * 3600 * 1_000_000_000
+_RUNNING: Final = Outcome.RUNNING
+
+
+class Sink(UsageSink, LedgerSink, Protocol):
+    """What the writer needs of a store."""
+
+    def running(self) -> tuple[UsageRecord, ...]:
+        """What was saved last as running."""
+
+    def record(self, request_id: str) -> tuple[UsageRecord, ...]:
+        """All attempts at a request that are kept."""
 
 
 class Writer:
     """Reads the journal and writes the store; `report` gets a sentence for each thing a person should know.
 
-    `alarm` is that sentence while the store cannot be written, else None. `committed` counts records handed to the
-    store by this process.
+    `alarm` is that sentence while the store cannot be written, else None; after AWAY_NS_MAX of it the journal is
+    overdue. `committed` counts the frames handed to the store by this process.
     """
 
     def __init__(
         self,
         journal: Journal,
-        store: UsageSink,
+        store: Sink,
         *,
         report: Callable[[str], None],
         batch_records: int = BATCH_RECORDS,
         interval_s: float = INTERVAL_S,
         fsync: Callable[[int], None] = os.fsync,
+        monotonic: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.alarm: str | None = None
         self.committed = 0
@@ -46,7 +69,12 @@ class Writer:
         self._batch_records = batch_records
         self._interval_s = interval_s
         self._fsync = fsync
+        self._monotonic = monotonic
+        self._alarm_since = 0
         self._decode = decoder()
+        self._open = {(note.request_id, note.attempt): note for note in store.running()}
+        self._unsaved = False  # whether what runs is not what the store has saved
+        self._noted_hour = False  # whether an hour was noted since that was saved
         self._position = (0, 0)  # all before this byte of this segment is committed
         self._synced = 0  # all segments before this one survive a power cut
         self._left_over = journal.tail[0]  # segments before this one were written by an earlier process
@@ -68,6 +96,11 @@ class Writer:
             except FileNotFoundError:  # committed and deleted meanwhile
                 continue
         return max(0, sizes - offset)
+
+    @property
+    def running(self) -> tuple[UsageRecord, ...]:
+        """The newest note of each attempt that runs, by what is in the store. For any thread."""
+        return tuple(self._open.values())
 
     def start(self) -> None:
         """Starts the thread. What an earlier process left in the journal goes into the store first."""
@@ -130,7 +163,11 @@ class Writer:
             self._report(alarm)
         elif alarm is None and self.alarm is not None:
             self._report("Usage records are written to the store again; none was lost.")
+        if self.alarm is None:
+            self._alarm_since = self._monotonic()
         self.alarm = alarm
+        away = alarm is not None and self._monotonic() - self._alarm_since >= AWAY_NS_MAX
+        self._journal.overdue = f"for {AWAY_NS_MAX // (3600 * 10**9)} hours nothing was stored. {alarm}" if away else ""
 
     def _commit_segment(self, number: int, end: int | None) -> None:
         """Commits what is left of a segment: of the one that takes appends up to `end`, of a closed one (None) all."""
@@ -144,6 +181,8 @@ class Writer:
             if batch.damaged:
                 self._damaged.add(number)
             whole = batch.stop
+            if self._noted_hour:
+                self._save_running()
             self._position = (number, start + whole)
             self.committed += batch.count
         if end is None:
@@ -153,7 +192,7 @@ class Writer:
         """Commits the next records of `data`, of which there is one at least."""
         batch = _Batch(data, start, self._batch_records)
         try:
-            self._store.add_usage(map(self._decode, batch))
+            self._store_all(batch)
         except (RecordRefusedError, msgspec.DecodeError):
             batch = _Batch(data, start, self._batch_records)
             for payload in batch:
@@ -163,14 +202,65 @@ class Writer:
     def _commit_alone(self, payload: bytes) -> None:
         """A record that the store can never take is kept aside, so that it does not hold up all behind it."""
         try:
-            self._store.add_usage(map(self._decode, (payload,)))
+            self._store_all((payload,))
         except (RecordRefusedError, msgspec.DecodeError) as error:
-            aside = self._journal.folder / "refused.frames"
-            with aside.open("ab") as file:
-                file.write(frame(payload))
-                file.flush()
-                self._fsync(file.fileno())
-            self._report(f"A usage record was not stored but kept in {aside}: {error}")
+            self._keep_aside(payload, str(error))
+
+    def _keep_aside(self, payload: bytes, why: str) -> None:
+        aside = self._journal.folder / "refused.frames"
+        with aside.open("ab") as file:
+            file.write(frame(payload))
+            file.flush()
+            self._fsync(file.fileno())
+        self._report(f"A usage record was not stored but kept in {aside}: {why}")
+
+    def _store_all(self, payloads: Iterable[bytes]) -> None:
+        """Give each to its place. What is raised leaves nothing behind that giving them again would not mend."""
+        meters: list[Standing | Span] = []
+        differing = self._store.add_usage(self._records(payloads, meters))
+        if meters:
+            self._store.add_meters(meters)
+        for record in differing:
+            self._told_again(record)
+
+    def _told_again(self, record: UsageRecord) -> None:
+        """The first record of an attempt stays. A second one that says something else of money is kept aside.
+
+        Its times alone may differ: after a restart an end can be told again by somebody who knows less of it.
+        """
+        kept = next(each for each in self._store.record(record.request_id) if each.attempt == record.attempt)
+        if _said(kept) != _said(record):
+            self._keep_aside(
+                msgspec.json.encode(record),
+                f"attempt {record.attempt} at {record.request_id} has a record already ({kept.outcome}, "
+                f"{kept.tokens_out} tokens out), and this one differs ({record.outcome}, {record.tokens_out} tokens "
+                "out); the first stays.",
+            )
+
+    def _records(self, payloads: Iterable[bytes], meters: list[Standing | Span]) -> Iterator[UsageRecord]:
+        """The records of what ended; the rest is noted, here and in `meters`."""
+        running = self._open
+        for payload in payloads:
+            note = self._decode(payload)
+            if not isinstance(note, UsageRecord):
+                meters.append(note)
+                continue
+            key = note.request_id, note.attempt
+            if note.outcome is not _RUNNING:
+                if running.pop(key, None) is not None:
+                    self._unsaved = True
+                yield note
+                continue
+            known = running.get(key)
+            if known is None or known.arrived_ns + known.total_ns <= note.arrived_ns + note.total_ns:
+                running[key] = note
+                self._unsaved = True
+                self._noted_hour = self._noted_hour or note.run_ns > 0
+
+    def _save_running(self) -> None:
+        if self._unsaved:
+            self._store.save_running(tuple(self._open.values()))
+        self._unsaved = self._noted_hour = False
 
     def _finish(self, number: int, torn_bytes: int) -> None:
         """All whole records of a closed segment are committed: delete it, or keep it where something is unreadable."""
@@ -182,6 +272,7 @@ class Writer:
                 f"The last {torn_bytes} bytes of {path.name} are a record that a crash cut short; it was never "
                 "acknowledged and is dropped."
             )
+        self._save_running()
         self._store.sync()
         if number in self._damaged:
             self._damaged.discard(number)
@@ -206,6 +297,12 @@ class Writer:
                 self._fsync(fd)
             finally:
                 os.close(fd)
+
+
+def _said(record: UsageRecord) -> tuple[Outcome, int, int, int, int]:
+    """What a record says of money, but for how long it took."""
+    tokens_in, tokens_cached, tokens_out = record.tokens_in, record.tokens_cached, record.tokens_out
+    return record.outcome, tokens_in, tokens_cached, tokens_out, record.micro_per_gpu_hour
 
 
 class _Batch:

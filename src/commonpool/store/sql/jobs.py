@@ -1,6 +1,5 @@
-"""Jobs in SQLite: each of these runs on one connection, inside a transaction of the store's."""
+"""Jobs in SQL: each of these runs on one connection, inside a transaction of the store's."""
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from commonpool.store.jobs import (
     decode_definition,
     encode_definition,
 )
+from commonpool.store.sql.connection import Connection, Row, one_of
 
 _NEWEST_PLACE = (2**63 - 1, "")
 _ATTEMPT = "a.attempt, a.node, a.devices, a.started_ns, a.ended_ns, a.exit_status, a.milli_gpu, a.memory_mib"
@@ -27,90 +27,89 @@ _JOB = (
 _decode_devices = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-def add_job(connection: sqlite3.Connection, record: JobRecord) -> None:
+def add_job(connection: Connection, record: JobRecord) -> None:
     """See `JobStore.add_job`."""
-    try:
-        connection.execute(
-            "INSERT INTO jobs (job_id, tenant, submitted_ns, queued_ns, state, failures, reason, definition)"
-            " VALUES (?, ?, ?, ?, ?, 0, '', ?)",
-            (
-                record.job.id,
-                record.job.tenant,
-                record.submitted_ns,
-                record.queued_ns,
-                record.state,
-                encode_definition(record.job, record.task).decode(),
-            ),
-        )
-    except sqlite3.IntegrityError as error:
-        raise StoreError(f"A job with the id {record.job.id!r} exists already; submit it again.") from error
+    added = connection.run(
+        "INSERT INTO jobs (job_id, tenant, submitted_ns, queued_ns, state, failures, reason, definition)"
+        " VALUES (?, ?, ?, ?, ?, 0, '', ?) ON CONFLICT DO NOTHING",
+        (
+            record.job.id,
+            record.job.tenant,
+            record.submitted_ns,
+            record.queued_ns,
+            record.state,
+            encode_definition(record.job, record.task).decode(),
+        ),
+    )
+    if not added:
+        raise StoreError(f"A job with the id {record.job.id!r} exists already; submit it again.")
     save_job(connection, record)
 
 
-def save_job(connection: sqlite3.Connection, record: JobRecord) -> None:
+def save_job(connection: Connection, record: JobRecord) -> None:
     """See `JobStore.save_job`."""
-    known = connection.execute(
+    known = connection.run(
         "UPDATE jobs SET queued_ns = ?, state = ?, failures = ?, ended_ns = ?, reason = ? WHERE job_id = ?",
         (record.queued_ns, record.state, record.failures, record.ended_ns, record.reason, record.job.id),
-    ).rowcount
+    )
     if known and record.attempt is not None:
-        connection.execute(
+        connection.run(
             "INSERT INTO job_attempts"
             " (job_id, attempt, node, devices, started_ns, ended_ns, exit_status, milli_gpu, memory_mib)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET ended_ns = excluded.ended_ns, exit_status = excluded.exit_status",
+            " ON CONFLICT (job_id, attempt)"
+            " DO UPDATE SET ended_ns = excluded.ended_ns, exit_status = excluded.exit_status",
             (record.job.id, *_values(record.attempt)),
         )
 
 
-def job(connection: sqlite3.Connection, job_id: str) -> JobRecord | None:
+def job(connection: Connection, job_id: str) -> JobRecord | None:
     """See `JobStore.job`."""
-    row = connection.execute(f"{_JOB} WHERE j.job_id = ?", (job_id,)).fetchone()
-    return None if row is None else _record(row)
+    return next(map(_record, connection.query(f"{_JOB} WHERE j.job_id = ?", (job_id,))), None)
 
 
 def jobs(
-    connection: sqlite3.Connection,
+    connection: Connection,
     tenant: str | None,
     states: Sequence[JobState],
     after: JobPlace | None,
     limit: int,
 ) -> tuple[JobRecord, ...]:
     """See `JobStore.jobs`."""
-    rows = connection.execute(
-        f"{_JOB} WHERE j.state IN ({', '.join('?' * len(states))}) AND (j.submitted_ns, j.job_id) < (?, ?)"
+    rows = connection.query(
+        f"{_JOB} WHERE {one_of('j.state', states)} AND (j.submitted_ns, j.job_id) < (?, ?)"
         f"{'' if tenant is None else ' AND j.tenant = ?'} ORDER BY j.submitted_ns DESC, j.job_id DESC LIMIT ?",
         (*states, *(after or _NEWEST_PLACE), *(() if tenant is None else (tenant,)), limit),
     )
     return tuple(map(_record, rows))
 
 
-def job_attempts(connection: sqlite3.Connection, job_id: str, limit: int) -> tuple[JobAttempt, ...]:
+def job_attempts(connection: Connection, job_id: str, limit: int) -> tuple[JobAttempt, ...]:
     """See `JobStore.job_attempts`."""
-    rows = connection.execute(
+    rows = connection.query(
         f"SELECT {_ATTEMPT} FROM job_attempts AS a WHERE a.job_id = ? ORDER BY a.attempt DESC LIMIT ?",  # noqa: S608 - ours
         (job_id, limit),
-    ).fetchall()
+    )
     return tuple(map(_attempt, reversed(rows)))
 
 
-def forget_job(connection: sqlite3.Connection, job_id: str) -> None:
+def forget_job(connection: Connection, job_id: str) -> None:
     """See `JobStore.forget_job`."""
-    connection.execute("DELETE FROM job_attempts WHERE job_id = ?", (job_id,))
-    connection.execute("DELETE FROM jobs WHERE job_id = ?", (job_id,))
+    connection.run("DELETE FROM job_attempts WHERE job_id = ?", (job_id,))
+    connection.run("DELETE FROM jobs WHERE job_id = ?", (job_id,))
 
 
-def ended_jobs_beyond(connection: sqlite3.Connection, tenant: str, keep: int, limit: int) -> tuple[str, ...]:
+def ended_jobs_beyond(connection: Connection, tenant: str, keep: int, limit: int) -> tuple[str, ...]:
     """See `JobStore.ended_jobs_beyond`."""
-    rows = connection.execute(
-        f"SELECT job_id FROM jobs WHERE tenant = ? AND state NOT IN ({', '.join('?' * len(OPEN))})"  # noqa: S608 - ours
+    rows = connection.query(
+        f"SELECT job_id FROM jobs WHERE tenant = ? AND NOT {one_of('state', OPEN)}"  # noqa: S608 - ours
         " ORDER BY submitted_ns DESC, job_id DESC LIMIT ? OFFSET ?",
         (tenant, *OPEN, limit, keep),
     )
     return tuple(job_id for (job_id,) in rows)
 
 
-def _values(attempt: JobAttempt) -> tuple[Any, ...]:
+def _values(attempt: JobAttempt) -> Row:
     return (
         attempt.attempt,
         attempt.node,
@@ -123,7 +122,7 @@ def _values(attempt: JobAttempt) -> tuple[Any, ...]:
     )
 
 
-def _record(row: tuple[Any, ...]) -> JobRecord:
+def _record(row: Row) -> JobRecord:
     definition, submitted_ns, queued_ns, state, failures, ended_ns, reason, *attempt = row
     job, task = decode_definition(definition)
     return JobRecord(

@@ -1,0 +1,268 @@
+"""The whole of `contract.Store` over a database that speaks SQL; how one is reached, its subclass knows."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from commonpool.core.billing import HourlySum, PostingSum
+from commonpool.core.ledger import Span, Standing
+from commonpool.core.model import UsageRecord
+from commonpool.core.underuse import Demand
+from commonpool.store.books import Question, posting_question
+from commonpool.store.contract import NO_FILTERS, ConfigRevision, Filters, Key, LoanRow, Place, UsageTable
+from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, JobState
+from commonpool.store.ledger import Closing, EndPlace, HourWork, Period, Reading, Reconciliation
+from commonpool.store.lock import FolderLock
+from commonpool.store.releases import Release
+from commonpool.store.sql import configs, hour, jobs, keys, ledger, releases, usage
+from commonpool.store.sql.connection import Connection
+from commonpool.store.summary import check_range, query
+
+
+class SqlStore(ABC):
+    """A `contract.Store` that locks `folder`, where the journal is, until it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        """StoreError where the folder cannot be locked."""
+        self._folder_lock = FolderLock(folder)
+        self._write_lock = threading.Lock()
+
+    @abstractmethod
+    def _transaction(self, *, durable: bool) -> AbstractContextManager[Connection]:
+        """One change at a time, all or nothing. StoreError where the database cannot be written now.
+
+        What is in no journal is `durable`: a revoked key must not come back after a power cut.
+        """
+
+    @abstractmethod
+    def _snapshot(self) -> AbstractContextManager[Connection]:
+        """One state of the store, to read only. StoreError where the database cannot be read now."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """See `UsageSink.sync`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """See `Store.close`."""
+
+    def add_usage(self, records: Iterable[UsageRecord]) -> tuple[UsageRecord, ...]:
+        """See `UsageSink.add_usage`."""
+        with self._transaction(durable=False) as connection:
+            return usage.add_usage(connection, records)
+
+    def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters = NO_FILTERS) -> UsageTable:
+        """See `Store.usage`."""
+        question = query(by, since_ns, until_ns, filters)
+        with self._snapshot() as connection:
+            return usage.usage(connection, question)
+
+    def loans(self, since_ns: int, until_ns: int) -> tuple[LoanRow, ...]:
+        """See `Store.loans`."""
+        check_range(since_ns, until_ns)
+        with self._snapshot() as connection:
+            return usage.loans(connection, since_ns, until_ns)
+
+    def record(self, request_id: str) -> tuple[UsageRecord, ...]:
+        """See `Store.record`."""
+        with self._snapshot() as connection:
+            return usage.record(connection, request_id)
+
+    def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> tuple[UsageRecord, ...]:
+        """See `Store.records`."""
+        with self._snapshot() as connection:
+            return usage.records(connection, since_ns, until_ns, after, limit)
+
+    def add_key(self, key: Key) -> None:
+        """See `Store.add_key`."""
+        with self._transaction(durable=True) as connection:
+            keys.add_key(connection, key)
+
+    def list_keys(self) -> tuple[Key, ...]:
+        """See `Store.list_keys`."""
+        with self._snapshot() as connection:
+            return keys.list_keys(connection)
+
+    def revoke_key(self, key_id: str, at_ns: int) -> Key:
+        """See `Store.revoke_key`."""
+        with self._transaction(durable=True) as connection:
+            return keys.revoke_key(connection, key_id, at_ns)
+
+    def rotate_key(self, key_id: str, successor: Key, until_ns: int) -> Key:
+        """See `Store.rotate_key`."""
+        with self._transaction(durable=True) as connection:
+            return keys.rotate_key(connection, key_id, successor, until_ns)
+
+    def add_config(self, config: ConfigRevision) -> None:
+        """See `Store.add_config`."""
+        with self._transaction(durable=True) as connection:
+            configs.add_config(connection, config)
+
+    def configs(self, limit: int = 100) -> tuple[ConfigRevision, ...]:
+        """See `Store.configs`."""
+        with self._snapshot() as connection:
+            return configs.configs(connection, limit)
+
+    def add_job(self, record: JobRecord) -> None:
+        """See `JobStore.add_job`."""
+        with self._transaction(durable=True) as connection:
+            jobs.add_job(connection, record)
+
+    def save_job(self, record: JobRecord) -> None:
+        """See `JobStore.save_job`."""
+        with self._transaction(durable=True) as connection:
+            jobs.save_job(connection, record)
+
+    def job(self, job_id: str) -> JobRecord | None:
+        """See `JobStore.job`."""
+        with self._snapshot() as connection:
+            return jobs.job(connection, job_id)
+
+    def jobs(
+        self, tenant: str | None, states: Sequence[JobState], after: JobPlace | None, limit: int
+    ) -> tuple[JobRecord, ...]:
+        """See `JobStore.jobs`."""
+        with self._snapshot() as connection:
+            return jobs.jobs(connection, tenant, states, after, limit)
+
+    def job_attempts(self, job_id: str, limit: int) -> tuple[JobAttempt, ...]:
+        """See `JobStore.job_attempts`."""
+        with self._snapshot() as connection:
+            return jobs.job_attempts(connection, job_id, limit)
+
+    def forget_job(self, job_id: str) -> None:
+        """See `JobStore.forget_job`."""
+        with self._transaction(durable=True) as connection:
+            jobs.forget_job(connection, job_id)
+
+    def ended_jobs_beyond(self, tenant: str, keep: int, limit: int) -> tuple[str, ...]:
+        """See `JobStore.ended_jobs_beyond`."""
+        with self._snapshot() as connection:
+            return jobs.ended_jobs_beyond(connection, tenant, keep, limit)
+
+    def add_release(self, release: Release) -> Release:
+        """See `ReleaseStore.add_release`."""
+        with self._transaction(durable=True) as connection:
+            return releases.add_release(connection, release)
+
+    def undo_releases(self, tenant: str, at_ns: int, by: str) -> tuple[Release, ...]:
+        """See `ReleaseStore.undo_releases`."""
+        with self._transaction(durable=True) as connection:
+            return releases.undo_releases(connection, tenant, at_ns, by)
+
+    def releases(self, limit: int = 1000) -> tuple[Release, ...]:
+        """See `ReleaseStore.releases`."""
+        with self._snapshot() as connection:
+            return releases.releases(connection, limit)
+
+    def released(self) -> dict[str, int]:
+        """See `ReleaseStore.released`."""
+        with self._snapshot() as connection:
+            return releases.released(connection)
+
+    def save_demand(self, demands: Iterable[Demand]) -> None:
+        """See `ReleaseStore.save_demand`."""
+        with self._transaction(durable=True) as connection:
+            releases.save_demand(connection, demands)
+
+    def demand(self) -> tuple[Demand, ...]:
+        """See `ReleaseStore.demand`."""
+        with self._snapshot() as connection:
+            return releases.demand(connection)
+
+    def save_running(self, records: Iterable[UsageRecord]) -> None:
+        """See `LedgerSink.save_running`."""
+        with self._transaction(durable=False) as connection:
+            ledger.save_running(connection, records)
+
+    def running(self) -> tuple[UsageRecord, ...]:
+        """See `LedgerStore.running`."""
+        with self._snapshot() as connection:
+            return ledger.running(connection)
+
+    def add_meters(self, notes: Iterable[Standing | Span]) -> None:
+        """See `LedgerSink.add_meters`."""
+        with self._transaction(durable=False) as connection:
+            ledger.add_meters(connection, notes)
+
+    def hour_work(self, pool: str, start_ns: int) -> HourWork:
+        """See `LedgerStore.hour_work`."""
+        with self._snapshot() as connection:
+            return hour.hour_work(connection, pool, start_ns)
+
+    def close_hour(self, closing: Closing) -> bool:
+        """See `LedgerStore.close_hour`."""
+        with self._transaction(durable=True) as connection:
+            return ledger.close_hour(connection, closing)
+
+    def closed_until(self, pool: str) -> int | None:
+        """See `LedgerStore.closed_until`."""
+        with self._snapshot() as connection:
+            return ledger.closed_until(connection, pool)
+
+    def first_noted(self, pool: str) -> int | None:
+        """See `LedgerStore.first_noted`."""
+        with self._snapshot() as connection:
+            return ledger.first_noted(connection, pool)
+
+    def last_standing(self, pool: str, before_ns: int) -> Standing | None:
+        """See `LedgerStore.last_standing`."""
+        with self._snapshot() as connection:
+            return ledger.last_standing(connection, pool, before_ns)
+
+    def posting_sums(
+        self, by: Sequence[str], since_ns: int, until_ns: int, filters: Mapping[str, Sequence[str]]
+    ) -> tuple[PostingSum, ...]:
+        """See `LedgerStore.posting_sums`."""
+        question = posting_question(by, since_ns, until_ns, filters)
+        with self._snapshot() as connection:
+            return ledger.posting_sums(connection, question)
+
+    def hourly_sums(
+        self, by: Sequence[str], since_ns: int, until_ns: int, filters: Mapping[str, Sequence[str]]
+    ) -> tuple[HourlySum, ...]:
+        """See `LedgerStore.hourly_sums`."""
+        question = Question(by, since_ns, until_ns, filters)
+        with self._snapshot() as connection:
+            return ledger.hourly_sums(connection, question)
+
+    def reconciliations(self, since_ns: int, until_ns: int) -> tuple[Reconciliation, ...]:
+        """See `LedgerStore.reconciliations`."""
+        check_range(since_ns, until_ns)
+        with self._snapshot() as connection:
+            return ledger.reconciliations(connection, since_ns, until_ns)
+
+    def worked(
+        self,
+        since_ns: int,
+        until_ns: int,
+        filters: Mapping[str, Sequence[str]],
+        after: EndPlace | None,
+        limit: int,
+    ) -> tuple[UsageRecord, ...]:
+        """See `LedgerStore.worked`."""
+        question = Question((), since_ns, until_ns, filters)
+        with self._snapshot() as connection:
+            return ledger.worked(connection, question, after, limit)
+
+    def add_reading(self, reading: Reading) -> bool:
+        """See `LedgerStore.add_reading`."""
+        with self._transaction(durable=True) as connection:
+            return ledger.add_reading(connection, reading)
+
+    def add_period(self, period: Period) -> None:
+        """See `LedgerStore.add_period`."""
+        with self._transaction(durable=True) as connection:
+            ledger.add_period(connection, period)
+
+    def periods(self) -> tuple[Period, ...]:
+        """See `LedgerStore.periods`."""
+        with self._snapshot() as connection:
+            return ledger.periods(connection)
+
+    def prune(self, before_ns: int, limit: int) -> int:
+        """See `LedgerStore.prune`."""
+        with self._transaction(durable=False) as connection:
+            return ledger.prune(connection, before_ns, limit)

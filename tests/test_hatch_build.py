@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commonpool.core.events import DevicesChanged, Granted, Produced, ReplicaDraining, ReplicaLost
-from commonpool.core.model import Group, Outcome, Policy, Usage
+from commonpool.core.events import DevicesChanged, Granted, Produced, ReplicaDraining, ReplicaLost, Spent
+from commonpool.core.model import Budget, Group, Outcome, Policy, Usage
 from tests.core.replay import Log
 from tests.core.worlds import S, World, policy, tenant
 
@@ -45,15 +45,13 @@ def rules(draw: random.Random) -> Policy:
         group = draw.choice([None, "g"])
         weight = draw.randrange(1, 4)
         wait = draw.choice([5, 60]) * S
-        members.append(
-            tenant(name, guaranteed, reserved=reserved, elastic_cap=cap, weight=weight, group=group, max_wait_ns=wait)
-        )
+        more = {"group": group, "max_wait_ns": wait, "budget": draw.choice([None, None, Budget(300_000)])}
+        members.append(tenant(name, guaranteed, reserved=reserved, elastic_cap=cap, weight=weight, **more))
     return policy(*members, milli_gpu=9000, groups=(Group("g", None, draw.choice([1500, 8000])),))
 
 
 def happen(world: World, draw: random.Random, step: int) -> None:
     """One event of any kind, whatever comes of it."""
-    outcomes = [Outcome.COMPLETED, Outcome.COMPLETED, Outcome.CANCELLED, Outcome.FAILED]
     name = draw.choice(NAMES)
     tier = draw.choice(["interactive", "batch"])
     if step % 200 == 0:
@@ -67,6 +65,8 @@ def happen(world: World, draw: random.Random, step: int) -> None:
         world.send(DevicesChanged("main", draw.randrange(6000, 10001, 500)))
     elif step % 83 == 0:
         world.send(Granted(name, draw.randrange(0, 9001, 500), world.now + 5 * S))
+    elif step % 79 == 0:
+        world.send(Spent(name, draw.randrange(300_000), world.now, world.now + draw.choice([5, 500]) * S))
     elif step % 41 == 0:
         world.submit(f"job-{step}", name, draw.randrange(250, 1001, 250), expected_ns=draw.choice([None, 60 * S]))
     elif step % 37 == 0:
@@ -74,18 +74,23 @@ def happen(world: World, draw: random.Random, step: int) -> None:
     elif step % 11 == 0:
         world.later(draw.choice([0.001, 0.3, 4])).tick()
     elif world.running and draw.random() < 0.5:
-        running = draw.choice(world.running)
-        outcome = draw.choice(outcomes)
-        world.later(draw.random())
-        if running.startswith("job"):
-            world.finish(running, outcome, retry=outcome is Outcome.FAILED)
-        else:
-            world.send(Produced(running, draw.randrange(20)))
-            usage = Usage(draw.randrange(1, 300), 0, draw.randrange(40))
-            world.end(running, outcome, usage=usage, retry=outcome is Outcome.FAILED)
+        end(world, draw)
     else:
         sequences, tokens = draw.choice([1, 1, 1, 2, 4]), draw.randrange(1, 900)
         world.arrive(f"r-{step}", name, tier, sequences=sequences, tokens_in=tokens, tokens_out_max=50)
+
+
+def end(world: World, draw: random.Random) -> None:
+    """Something that runs ends, in any way."""
+    running = draw.choice(world.running)
+    outcome = draw.choice([Outcome.COMPLETED, Outcome.COMPLETED, Outcome.CANCELLED, Outcome.FAILED])
+    world.later(draw.random())
+    if running.startswith("job"):
+        world.finish(running, outcome, retry=outcome is Outcome.FAILED)
+    else:
+        world.send(Produced(running, draw.randrange(20)))
+        usage = Usage(draw.randrange(1, 300), 0, draw.randrange(40))
+        world.end(running, outcome, usage=usage, retry=outcome is Outcome.FAILED)
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +122,7 @@ def test_compiled_and_pure_core_give_the_same_effects_byte_for_byte(compiled: Pa
     assert not compiled_file.endswith(".py")
     assert pure_effects.count(b'"Dispatch"') > STEPS // 10
     assert b'"Start"' in pure_effects
+    assert b'"budget"' in pure_effects
     assert compiled_effects == pure_effects
 
 
@@ -124,7 +130,14 @@ def test_a_compiled_wheel_carries_its_sources_and_names_its_platform(compiled: P
     modules = sorted(path.name.partition(".")[0] for path in (compiled / "commonpool/core").glob("*.so"))
     sources = sorted(path.stem for path in (compiled / "commonpool/core").glob("*.py"))
 
-    assert [each for each in sources if each not in modules] == ["__init__", "effects", "events", "model"]
+    assert [each for each in sources if each not in modules] == [
+        "__init__",
+        "billing",
+        "effects",
+        "events",
+        "ledger",
+        "model",
+    ]
     (tags,) = compiled.glob("*.dist-info/WHEEL")
     assert "Root-Is-Purelib: false" in tags.read_text(encoding="utf-8")
 

@@ -5,7 +5,7 @@ import pytest
 from commonpool.core import views
 from commonpool.core.effects import Refuse, Start
 from commonpool.core.events import DevicesChanged, Granted, Produced, ReplicaReady
-from commonpool.core.model import Cause, LoanEnd, Outcome, Reason, Replica, Share, Usage, Wait
+from commonpool.core.model import Cause, Group, LoanEnd, Outcome, Reason, Replica, Share, Usage, Wait
 from tests.core.worlds import S, World, dispatched, policy, refused, started, tenant
 
 HOUR = 3600 * S
@@ -231,3 +231,22 @@ def test_more_output_than_expected_counts_before_the_end() -> None:
     here.arrive("b2", "b", tokens_out_max=None)
     here.send(Produced("a0", 500))
     assert dispatched(here.later(1).end("b1", usage=Usage(10, 0, 10))) == ["b2"]
+
+
+def test_a_smaller_job_goes_on_as_soon_as_its_group_has_room_though_the_head_is_above_its_tenants_cap() -> None:
+    team = Group("team", elastic_cap=3000)
+    here = world(tenant("a", elastic_cap=2000, group="team"), tenant("b", group="team"), groups=(team,))
+    here.submit("a0", "a", 1000)
+    here.submit("b0", "b", 1000)
+    here.submit("b1", "b", 1000)
+    here.submit("large", "a", 1500)
+    assert started(here.submit("small", "a", 500)) == []
+    assert started(here.finish("b0")) == ["small"]
+
+
+def test_a_record_has_what_its_processes_took_and_the_gpu_memory_that_it_asked_for() -> None:
+    world = World(policy(tenant("a", 4000), resources={"gpu_memory_mib": 1000}))
+    world.submit("j", "a", 2000, resources={"gpu_memory_mib": 300})
+    world.later(10).finish("j", cpu_ns=5, memory_mib_s=6)
+    (record,) = world.records
+    assert (record.cpu_ns, record.memory_mib_s, record.gpu_memory_mib_s) == (5, 6, 3000)

@@ -6,13 +6,13 @@ import msgspec
 
 from commonpool.core.effects import Dispatch, Effect, Settle, Start
 from commonpool.core.events import DevicesChanged, Event, Ticked
-from commonpool.core.ledger import split
 from commonpool.core.machine import Machine
 from commonpool.core.model import Outcome, UsageRecord
 from commonpool.core.queueing import Flow
 from commonpool.core.sites import Serving
 from tests.core.laws import Commons, takes, thorough
 from tests.core.replay import Log
+from tests.core.splits import split
 from tests.core.worlds import S
 
 

@@ -2,7 +2,7 @@
 
 from commonpool.core.devices import Devices
 from commonpool.core.effects import Effect
-from commonpool.core.events import Event, Produced, Ticked
+from commonpool.core.events import Event, Produced
 from commonpool.core.queueing import Entry, Flow
 from commonpool.core.sites import Site
 from tests.core.laws import Commons, could_start, thorough
@@ -28,17 +28,13 @@ def borrows(entry: Entry) -> bool:
 
 
 class Order(Commons):
-    """`first` are the heads, of parked flows those of the last tick."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first: dict[Flow, Entry] = {}
+    """The laws are looked at after every event, but for those that only count what was produced."""
 
     def laws(self, event: Event, effects: list[Effect]) -> None:
         self.nobody_is_passed_by_who_borrows(effects)
         if isinstance(event, Produced):
             return
-        self.nothing_is_idle_while_somebody_allowed_waits(ticked=isinstance(event, Ticked))
+        self.nothing_is_idle_while_somebody_allowed_waits()
         self.what_is_kept_is_kept_for_somebody()
 
     def nobody_is_passed_by_who_borrows(self, effects: list[Effect]) -> None:
@@ -52,20 +48,11 @@ class Order(Commons):
                     if flow.rank() >= 0 and not borrows(head) and not site.held:
                         assert not could_start(head, self.world.now, gone=entry), (head.id, entry.id)
 
-    def nothing_is_idle_while_somebody_allowed_waits(self, *, ticked: bool) -> None:
-        """Law: what could start and does not is kept back for a reason that is known.
-
-        A flow that found no room on its own path is looked at again when room comes free there; when with time or pace
-        another has come to its head, at the next tick.
-        """
-        state, now = self.machine.state, self.world.now
-        before, self.first = self.first, {}
-        for site in state.all_sites():
+    def nothing_is_idle_while_somebody_allowed_waits(self) -> None:
+        """Law: what could start and does not is kept back for a reason that is known."""
+        now = self.world.now
+        for site in self.machine.state.all_sites():
             for flow, entries in heads(site, now):
-                head = before.get(flow, entries[0]) if flow.parked and not ticked else entries[0]
-                self.first[flow] = head
-                if head is not entries[0]:
-                    continue
                 for entry in entries:
                     assert not could_start(entry, now) or self.kept_back(site, flow, entry), entry.id
 

@@ -1,54 +1,26 @@
-"""The ledger: every milli_gpu of a pool has one account, at any moment."""
+"""The vocabulary of the ledger: hours, accounts, and what a posting costs."""
 
-from hypothesis import Phase, given, settings
+import pytest
 
-from commonpool.core.ledger import Split, split
-from commonpool.core.model import Group, Policy
-from tests.core.trees import Step, Yard, policies, steps
-from tests.core.worlds import policy, tenant
-
-
-def test_used_is_the_tenants_idle_its_owners_and_what_is_lent_nobodys_idle() -> None:
-    rules = policy(
-        tenant("a", 6, group="team", headroom=2),
-        tenant("b"),
-        groups=(Group("team", None, None, 10),),
-        milli_gpu=24,
-        deployments={},
-    )
-    yard = Yard(rules)
-    assert split(yard.quota, yard.loans) == Split({}, {"a": 6}, {"team": 4}, 14)
-    yard.take(yard.quota.tenants["a"], 1)
-    yard.take(yard.quota.tenants["b"], 20)
-    assert split(yard.quota, yard.loans) == Split({"a": 1, "b": 20}, {"a": 2}, {}, 1)
+from commonpool.core.ledger import METERS, PLATFORM, Kind, Posting, hour_of, lender_account
+from commonpool.core.pricing import COST_UNIT
+from tests.core.ledgers import H
 
 
-def test_use_over_quota_takes_the_platforms_idle_first_then_the_others_in_proportion() -> None:
-    yard = Yard(policy(tenant("a", 10), milli_gpu=24, deployments={}))
-    yard.take(yard.quota.tenants["a"], 10)
-    yard.quota.configure(policy(tenant("a", 2), tenant("b", 9), tenant("c", 4), milli_gpu=20, deployments={}))
-    yard.reconfigured()
-    assert split(yard.quota, yard.loans) == Split({"a": 10}, {"b": 7, "c": 3}, {}, 0)
-    yard.quota.resize(9)
-    yard.reconfigured()
-    assert split(yard.quota, yard.loans) == Split({"a": 10}, {}, {}, 0)
+@pytest.mark.parametrize(
+    ("ns", "offset", "start"),
+    [(0, 0, 0), (H - 1, 0, 0), (H, 0, H), (-1, 0, -H), (H, H // 2, H // 2), (H // 2 - 1, H // 2, -H // 2)],
+)
+def test_an_hour_begins_with_its_first_nanosecond(ns: int, offset: int, start: int) -> None:
+    assert hour_of(ns, offset) == start
 
 
-@settings(deadline=None, max_examples=200, phases=(Phase.explicit, Phase.reuse, Phase.generate))
-@given(rules=policies(), todo=steps(cuts=True))
-def test_the_accounts_sum_to_the_pool(rules: Policy, todo: list[Step]) -> None:
-    yard = Yard(rules)
-    for step in todo:
-        yard.do(step)
-        quota, loans = yard.quota, yard.loans
-        accounts = split(quota, loans)
-        assert accounts.total == max(quota.capacity, quota.use)
-        assert accounts.used == {name: node.use for name, node in quota.tenants.items() if node.use}
-        parts = [*accounts.idle.values(), *accounts.idle_of_groups.values()]
-        assert min(parts, default=1) > 0 <= accounts.idle_unowned
-        if not yard.cut:
-            assert accounts.idle_unowned == quota.unowned - loans.lent("")
-            for name, node in quota.tenants.items():
-                assert accounts.idle.get(name, 0) == max(0, node.guaranteed - node.use) - loans.lent(name)
-            for name, node in quota.groups.items():
-                assert accounts.idle_of_groups.get(name, 0) == node.own - loans.lent_by_group(name)
+def test_a_lender_is_a_tenant_a_group_or_the_platform() -> None:
+    assert [lender_account(name, {"g"}) for name in ("a", "g", "")] == ["tenant:a", "group:g", PLATFORM]
+
+
+@pytest.mark.parametrize("meter", METERS)
+def test_one_priced_unit_costs_its_price_exactly(meter: str) -> None:
+    posting = Posting(0, 0, "main", Kind.FEE, "tenant:a", PLATFORM, METERS[meter], 7, meter)
+    assert posting.exact_cost == 7 * COST_UNIT
+    assert COST_UNIT % METERS[meter] == 0

@@ -132,6 +132,25 @@ def test_a_shared_deadline_makes_batch_urgent_early_enough_for_all_of_it() -> No
     assert max(waits) <= 20 + 1
 
 
+def test_no_borrower_passes_who_comes_to_the_head_while_the_former_head_is_above_its_cap() -> None:
+    world = World(policy(tenant("x", 2000, elastic_cap=2000), tenant("y"), milli_gpu=4000), replicas=2)
+    flood(world, "x", 4)
+    flood(world, "y", 6)
+    world.arrive("small", "x", "batch")
+    world.later(1).arrive("large", "x", sequences=2)  # before it, and for more than its tenant's cap leaves
+    assert dispatched(world.end("x0")) == ["y4"]
+    assert dispatched(world.later(119).end("y0")) == ["small"]  # overdue now, and within its guarantee
+
+
+def test_no_borrower_that_is_moved_to_a_fallback_passes_who_is_moved_after_it() -> None:
+    m, n = (Deployment(name, "1", "main", 2000, SLOTS, SLOTS * CONTEXT, CONTEXT, fallback="n") for name in "mn")
+    world = World(policy(tenant("x", 2000), tenant("y"), deployments={"m": m, "n": n}), replicas=0)
+    world.ready("n-0", "n", slots=1)
+    world.arrive("y0", "y")
+    world.arrive("x0", "x")
+    assert dispatched(world.later(120).tick()) == ["x0"]
+
+
 def test_work_beyond_the_promise_is_refused_at_once_with_its_reason() -> None:
     world = World(policy(tenant("a", 500, max_wait_ns=3_000_000_000, elastic_cap=500), milli_gpu=2000))
     world.arrive("learn", "a")
@@ -181,6 +200,23 @@ def test_a_limit_comes_back_after_its_minute() -> None:
     (refusal,) = refused(world.arrive("a2", "a"))
     assert refusal.retry_after_ns == 30_000_000_000
     assert dispatched(world.later(30).arrive("a3", "a")) == ["a3"]
+
+
+def test_a_record_has_the_bytes_of_the_attempt_that_ran() -> None:
+    world = World(policy(tenant("a", 2000)), replicas=2)
+    world.arrive("r", "a", bytes_in=200)
+    world.later(1).end("r", Outcome.FAILED, retry=True)
+    world.later(1).end("r", bytes_out=700)
+    assert [(record.bytes_in, record.bytes_out) for record in world.records] == [(200, 0), (200, 700)]
+
+
+def test_what_was_not_dispatched_took_nothing_beside() -> None:
+    world = World(policy(tenant("a", 2000)), replicas=0)
+    world.arrive("r", "a", bytes_in=200)
+    world.later(1).cancel("r")
+    (record,) = world.records
+    taken = (record.bytes_in, record.bytes_out, record.cpu_ns, record.memory_mib_s, record.gpu_memory_mib_s)
+    assert taken == (0, 0, 0, 0, 0)
 
 
 def test_an_end_counts_once() -> None:

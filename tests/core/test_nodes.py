@@ -545,3 +545,18 @@ def test_a_node_that_is_lost_is_no_failure_of_its_replicas() -> None:
     assert places(effects) == {"m-0.2": ("n2/0", "n2/1")}  # at once, and not after a while
     here.goes(replica_id, BROKEN)
     assert here.site().crew.failures == 0
+
+
+# -- the memory of devices ---------------------------------------------------------------------------------------------
+
+
+def test_a_record_has_the_gpu_memory_of_its_devices() -> None:
+    here = Cluster(placed(tenant("a", 4000), models=(deployment(),)), node("n1", devices("n1", 4, **A100))).begin()
+    # a job of one device, which takes half of its memory
+    here.submit("j", "a", 1000, hardware=Hardware(1000, memory_mib=40_000))
+    here.later(10).finish("j")
+    # a request in one of the four slots of a replica that has two devices whole
+    here.arrive("r", "a", tokens_in=10)
+    here.later(2).end("r")
+    taken = {record.request_id: record.gpu_memory_mib_s for record in here.records}
+    assert taken == {"j": 400_000, "r": 2 * 160_000 // 4}

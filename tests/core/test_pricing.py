@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonpool.core.model import NS_PER_HOUR
-from commonpool.core.pricing import COST_UNIT, exact_cost, round_half_up, round_lines
+from commonpool.core.model import NS_PER_HOUR, UNPRICED, Outcome
+from commonpool.core.pricing import COST_UNIT, charged_price, exact_cost, is_charged, round_half_up, round_lines
+from tests.core.ledgers import record
 
 names = st.text("abc", min_size=1, max_size=3)
 amounts = st.integers(0, 10**24)
@@ -16,6 +17,31 @@ bills = st.dictionaries(names, amounts, max_size=12)
 
 def test_one_gpu_for_one_hour_costs_its_price() -> None:
     assert round_half_up(exact_cost(1000 * NS_PER_HOUR, 2_500_000)) == 2_500_000
+
+
+@pytest.mark.parametrize(
+    ("outcome", "exited", "charged"),
+    [
+        (Outcome.COMPLETED, False, True),
+        (Outcome.CANCELLED, False, True),
+        (Outcome.RUNNING, False, True),  # until it turns out otherwise
+        (Outcome.FAILED, False, False),  # the engine, the machine or the product
+        (Outcome.FAILED, True, True),  # the job's own command, with its state saved or not
+        (Outcome.REFUSED, False, False),
+    ],
+)
+def test_settlement(outcome: Outcome, exited: bool, charged: bool) -> None:
+    """The table of docs/billing.md."""
+    price = charged_price(outcome, 7, exited)
+    assert price == (7 if charged else 0)
+    assert is_charged(record(outcome=outcome, micro_per_gpu_hour=price)) == charged
+
+
+def test_charged_work_without_a_price_is_charged_work_that_costs_nothing_yet() -> None:
+    assert charged_price(Outcome.COMPLETED, UNPRICED) == UNPRICED
+    assert charged_price(Outcome.FAILED, UNPRICED) == 0
+    assert is_charged(record(outcome=Outcome.FAILED, micro_per_gpu_hour=UNPRICED))
+    assert exact_cost(5, UNPRICED) == 0
 
 
 @pytest.mark.parametrize(

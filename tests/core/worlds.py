@@ -108,10 +108,10 @@ class World:
     def submit(self, job_id: str, tenant_name: str, milli_gpu: int, tier: str = "batch", **more: Any) -> list[Effect]:
         return self.send(Submitted(Job(job_id, tenant_name, "app", "main", tier, milli_gpu, **more)))
 
-    def finish(self, job_id: str, outcome: Outcome = Outcome.COMPLETED, *, retry: bool = False) -> list[Effect]:
+    def finish(self, job_id: str, outcome: Outcome = Outcome.COMPLETED, **more: Any) -> list[Effect]:
         if job_id in self.running:
             self.running.remove(job_id)
-        return self.send(JobEnded(job_id, self.attempts.get(job_id, 1), outcome, retry))
+        return self.send(JobEnded(job_id, self.attempts.get(job_id, 1), outcome, **more))
 
     def cancel(self, request_id: str) -> list[Effect]:
         return self.send(Cancelled(request_id))

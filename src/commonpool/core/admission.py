@@ -9,6 +9,7 @@ from typing import Final, cast
 import msgspec
 
 from commonpool.core import sizing
+from commonpool.core.budget import UNKNOWN_PACE_NS
 from commonpool.core.footprint import convert
 from commonpool.core.model import MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry, Flow
@@ -45,9 +46,9 @@ def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | N
     # 2. Limits, all of them before any is taken.
     learned = flow.expected.get(request.app, 0)
     expected = sequences * sizing.output_tokens(tokens_in, tokens_out_max, shape, learned)
-    if account.waiting >= account.queue_length:
-        return _queue_full(name, account)
-    refusal = _within_rates(account, request, tokens_in, expected, now)
+    work = ask * (INPUT_COST * tokens_in + OUTPUT_COST * expected)
+    cost = _cost(site, account, work, now)
+    refusal = _within_limits(account, request, expected, cost, now)
     if refusal is not None:
         return refusal
 
@@ -68,14 +69,15 @@ def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | N
         account.bytes.take(request.bytes_in, now)
     entry.flow, entry.node = flow, node
     entry.tokens_in, entry.sequences, entry.kv, entry.ask = tokens_in, sequences, kv, ask
-    entry.work = ask * (INPUT_COST * tokens_in + OUTPUT_COST * expected)
+    entry.work = work
+    hold(entry, cost)
     entry.ahead = flow.work // rate
     entry.priority = account.priority[tier]
     entry.deadline = now + account.max_wait_ns
     return None
 
 
-def admit_job(state: State, entry: Entry, job: Job, *, again: bool = False) -> Refusal | None:
+def admit_job(state: State, entry: Entry, job: Job, now: int, *, again: bool = False) -> Refusal | None:
     """Take a job in, or say why not. A job is never refused for a long queue of work: it waits as long as it takes.
 
     `again`: it was taken before.
@@ -89,14 +91,19 @@ def admit_job(state: State, entry: Entry, job: Job, *, again: bool = False) -> R
     refusal = size_job(state, entry, job, taken=again) or (None if again else _queue_full(job.tenant, account))
     if refusal is not None:
         return refusal
+    cost = account.spending.cost(entry.ask * (job.expected_ns or 0), now)
+    refusal = None if again else _over_budget(account, job.tenant, cost, now)
+    if refusal is not None:
+        return refusal
+    hold(entry, cost)
     entry.work = entry.ask * sizing.job_ns(job, flow.expected.get(job.app, 0))
     entry.priority = account.priority[job.tier]
     entry.deadline = entry.arrived + account.max_wait_ns
     return None
 
 
-def resume(state: State, entry: Entry) -> Refusal | None:
-    """Fill in the entry of what runs already, without taking any limit for it; or why the policy does not know it."""
+def resume(state: State, entry: Entry, now: int) -> Refusal | None:
+    """Fill in the entry of what runs already, whatever its limits say; or why the policy does not know it."""
     task = entry.task
     account = state.accounts.get(task.tenant)
     if isinstance(task, Job):
@@ -119,9 +126,25 @@ def resume(state: State, entry: Entry) -> Refusal | None:
         entry.kv, entry.ask = sizing.shares(task.tokens_in, task.tokens_out_max, task.sequences, site.shape)
         expected = task.sequences * sizing.output_tokens(task.tokens_in, task.tokens_out_max, site.shape, 0)
         entry.work = entry.ask * (INPUT_COST * task.tokens_in + OUTPUT_COST * expected)
+        hold(entry, _cost(site, account, entry.work, now))
     entry.priority = account.priority.get(task.tier, 0)
     entry.deadline = entry.arrived + account.max_wait_ns
     return None
+
+
+def hold(entry: Entry, amount: int) -> None:
+    """So much of its tenant's budget is held for it from now on, instead of what was."""
+    spending = entry.flow.account.spending
+    spending.held += amount - entry.held
+    entry.held = amount
+
+
+def hold_rest(entry: Entry, now: int) -> None:
+    """A job that runs holds what its books do not know of it yet."""
+    task = entry.task
+    if isinstance(task, Job) and task.expected_ns is not None:
+        spending = entry.flow.account.spending
+        hold(entry, spending.rest(entry.ask, entry.dispatched, task.expected_ns, now))
 
 
 def known(state: State, request: Request) -> Refusal | None:
@@ -292,6 +315,11 @@ def _work_ahead(flow: Flow) -> int:
     return work
 
 
+def _cost(site: Serving, account: Account, work: int, now: int) -> int:
+    """What a request is expected to cost."""
+    return account.spending.cost(work * (site.pace.expected or UNKNOWN_PACE_NS), now)
+
+
 def _known_tier(tier: str, tenant: Tenant) -> Refusal | None:
     if tier in tenant.priority:
         return None
@@ -318,7 +346,20 @@ def _queue_full(tenant: str, account: Account) -> Refusal | None:
     )
 
 
-def _within_rates(account: Account, request: Request, tokens_in: int, expected: int, now: int) -> Refusal | None:
+def _within_limits(account: Account, request: Request, expected: int, cost: int, now: int) -> Refusal | None:
+    if account.waiting >= account.queue_length:
+        return _queue_full(request.tenant, account)
+    refusal = _within_rates(account, request, expected, now)
+    return _over_budget(account, request.tenant, cost, now) if refusal is None else refusal
+
+
+def _over_budget(account: Account, tenant: str, cost: int, now: int) -> Refusal | None:
+    message = account.spending.refusal(tenant, cost, now)
+    return None if message is None else Refusal(Reason.BUDGET, message)
+
+
+def _within_rates(account: Account, request: Request, expected: int, now: int) -> Refusal | None:
+    tokens_in = request.tokens_in
     rate = account.requests
     if rate is not None:
         wait_ns = rate.wait_ns(1, now)

@@ -45,6 +45,7 @@ class Devices(Site):
         "kept_for_replicas",
         "nowhere",
         "price",
+        "running",
         "saved",
         "savers",
         "saving",
@@ -72,6 +73,7 @@ class Devices(Site):
         self.footprints: dict[str, Footprint] = {}  # what each job asks for of the devices
         # By footprint and tenant, what found no place since anything changed, and whether one can come free.
         self.nowhere: dict[tuple[Footprint, str], bool] = {}
+        self.running: dict[str, Entry] = {}
         self.savers: dict[str, Entry] = {}  # jobs that run and can save their state
         self.saving: dict[str, int] = {}  # those of them that were asked to, and until when they may take over it
         self.kept_for_replicas: dict[str, int] = {}  # what frees is kept from borrowers, by model, up to so much
@@ -144,7 +146,7 @@ class Devices(Site):
         if spot is not None:
             return head, spot
         why = self.cause, self.about
-        blocker = self._blocker(head)
+        tried = [head]
         if head.deadline > now:
             least = self.quota.capacity + 1 if head.also else head.ask  # of those that ask for GPUs alone
             for seen, entry in enumerate(flow.waiting()):
@@ -156,15 +158,13 @@ class Devices(Site):
                     if spot is not None:
                         return entry, spot
                     least = least if entry.also else min(least, entry.ask)
-                    if blocker is not None and self._blocker(entry) is None:
-                        blocker = None  # it waits for something else than room on its own path
+                    tried.append(entry)
         self.cause, self.about = why
-        if blocker is not None:
-            self._blocked(flow, blocker)
+        self._park(flow, (*tried, *flow.fronts(now)))
         return None
 
-    def _blocker(self, entry: Entry) -> Node | None:
-        blocker = self.quota.blocker(entry.flow.node, entry.ask)
+    def blocker(self, entry: Entry) -> Node | None:
+        blocker = super().blocker(entry)
         for quota, its, amount in entry.also:
             blocker = blocker or quota.blocker(its, amount)
         return blocker
@@ -173,7 +173,7 @@ class Devices(Site):
         flow = entry.flow
         node = flow.node
         # 1. Its tenant's own bounds, in every resource.
-        blocker = self._blocker(entry)
+        blocker = self.blocker(entry)
         if blocker is not None:
             self.cause, self.about = bound(blocker), blocker.name
             return None
@@ -291,6 +291,7 @@ class Devices(Site):
         self.nowhere.clear()
         if isinstance(spot, Placement) and self.inventory is not None:
             self.inventory.take(entry.id, entry.flow.tenant, spot)
+        self.running[entry.id] = entry
         task = entry.task
         if isinstance(task, Job) and task.reclaim == "checkpoint":
             self.savers[entry.id] = entry
@@ -306,6 +307,7 @@ class Devices(Site):
     def vacate(self, entry: Entry, now: int) -> None:
         self._accrue(now)
         self.nowhere.clear()
+        self.running.pop(entry.id, None)
         self.savers.pop(entry.id, None)
         self.saving.pop(entry.id, None)
         if self.inventory is not None:
@@ -322,6 +324,11 @@ class Devices(Site):
             return Start(entry.id, entry.attempt, wait_ns, entry.waits)
         milli_gpu, memory_mib = held.milli_gpu[0], held.memory_mib[0]
         return Start(entry.id, entry.attempt, wait_ns, entry.waits, held.node, held.devices, milli_gpu, memory_mib)
+
+    def memory_of(self, entry: Entry) -> int:
+        """The GPU memory that a job was given, MiB; what it asked for where its devices are not known."""
+        held = None if self.inventory is None else self.inventory.held(entry.id)
+        return cast("Job", entry.task).resources.get("gpu_memory_mib", 0) if held is None else sum(held.memory_mib)
 
     def service(self, entry: Entry) -> int:
         return entry.work // NS_PER_S

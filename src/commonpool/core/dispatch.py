@@ -25,14 +25,18 @@ class Turns:
 
     def wait(self, entry: Entry, now: int, effects: list[Effect]) -> None:
         """It waits, perhaps for no time at all."""
+        site = cast("Site", entry.flow.room)
+        self.join(entry, now)
+        if site.spare() or site.quota.claimed:
+            self.dispatch(site.quota.pool, now, effects)
+
+    def join(self, entry: Entry, now: int) -> None:
+        """It waits until its pool is dispatched."""
         flow = entry.flow
-        site = cast("Site", flow.room)
         self.enqueue(entry)
         self.observe(flow, 0, now)
         if flow.length == 1:
-            site.explain(flow, now)
-        if site.spare() or site.quota.claimed:
-            self.dispatch(site.quota.pool, now, effects)
+            cast("Site", flow.room).explain(flow, now)
 
     def observe(self, flow: Flow, more: int, now: int) -> None:
         """What its tenant wants now: what runs, what waits, and `more`."""

@@ -63,7 +63,8 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True):
     """The attempt at a job that was started has ended, whatever ended it. `retry` puts it back in its queue.
 
     `ended` is when, an absolute time, where that was before now. `exited`: its own command ended it, well or badly, so
-    that what it held is charged; what failed for our reasons is not.
+    that what it held is charged; what failed for our reasons is not. `cpu_ns` and `memory_mib_s` (MiB × seconds) are
+    what its processes took of the machine, as far as that was measured.
     """
 
     job_id: str
@@ -72,6 +73,8 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True):
     retry: bool = False
     ended: int = 0
     exited: bool = False
+    cpu_ns: int = 0
+    memory_mib_s: int = 0
 
 
 class Cancelled(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -185,6 +188,21 @@ class Granted(msgspec.Struct, frozen=True, tag=True):
     until: int
 
 
+class Spent(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """What the books say a tenant has spent in this billing period: it sets, and adds to nothing.
+
+    `micro` is of all up to `booked_until_ns`, an absolute time: the end of a closed hour, or now. It includes what ran
+    then, up to that time. The machine adds what is used after it and has ended. The period ends at `until_ns`; from
+    then on, until this is told again, spending counts from 0. One about a period that is over, or a time before that
+    of the last, does nothing.
+    """
+
+    tenant: str
+    micro: int
+    booked_until_ns: int
+    until_ns: int
+
+
 class Ticked(msgspec.Struct, frozen=True, tag=True):
     """Time passed. Sent about once a second, so that requests for a model without replicas are not kept for ever."""
 
@@ -208,5 +226,6 @@ Event = (
     | JobResumed
     | Released
     | Granted
+    | Spent
     | Ticked
 )

@@ -6,7 +6,7 @@ Names are those of the configuration (`a-z 0-9 . _ -`), so every text is one lin
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from commonpool.core.model import NS_PER_S, Cause, Outcome, Reason, UsageRecord, Wait
+from commonpool.core.model import NS_PER_S, STOPPED, Cause, Outcome, Reason, UsageRecord, Wait
 
 PARTS_SHOWN: Final = 5  # of one wait in one line; a reader wants the longest, and a header has no room for a hundred
 _NS_PER_MS: Final = 1_000_000
@@ -111,6 +111,10 @@ _REASONS: Final[dict[Reason, Words]] = {
         "its tenant had used its bytes a second",
         "Try again after the answer's retry-after, or raise limits.bytes_per_second.",
     ),
+    Reason.BUDGET: Words(
+        "its tenant's budget was spent, or would be by what is open",
+        "Wait for the end of the billing period, or raise budget.month of its tenant.",
+    ),
     Reason.NO_REPLICA: Words(
         "no replica of its model was ready within max_wait",
         "See `commonpool status` for why its replicas are not ready.",
@@ -205,10 +209,14 @@ def attempt(record: UsageRecord) -> str:
             said = "completed"
         case Outcome.CANCELLED:
             said = "cancelled, its client went away"
+        case Outcome.FAILED if record.reason == STOPPED:
+            said = "ended with the product, which was stopped"
         case Outcome.FAILED:
             said = f"failed with status {record.status}"
         case Outcome.REFUSED:
             said = f"refused, {refusal(record.reason).text}"
+        case Outcome.RUNNING:
+            said = "running"
     waited = sentence(record.wait_ns, record.waits)
     return f"{said}; waited {waited}" if record.wait_ns else f"{said}; did not wait"
 

@@ -82,6 +82,12 @@ class Line:
         flow.parked = True
         self.place(flow)
 
+    def unpark(self) -> None:
+        """Quota has changed: everybody is looked at again."""
+        for flow in self.flows.values():
+            flow.parked = False
+            self.place(flow)
+
     def next_within(self, now: int, room: Room) -> Found | None:
         """The next of those whose tenant is under its guarantee, and where it runs; None if none fits."""
         return self._first(self._under, now, room, patient=True) if self._under else None

@@ -35,6 +35,7 @@ from commonpool.core.events import (
     ReplicaLost,
     ReplicaReady,
     Resumed,
+    Spent,
     Submitted,
     Ticked,
 )
@@ -99,6 +100,8 @@ class Machine:
             self._granted(event, now, effects)
         elif isinstance(event, Ticked):
             self._ticked(now, effects)
+        elif isinstance(event, Spent):
+            self._spent(event, now)
         elif isinstance(event, HostLoad):
             self.state.hosts[event.node] = event
         elif isinstance(event, NodeSeen | NodeLost):
@@ -119,6 +122,24 @@ class Machine:
     def knows(self, task_id: str) -> bool:
         """Whether a request or job of that id waits or runs."""
         return task_id in self._entries
+
+    def expects(self, task_id: str, attempt: int) -> bool:
+        """Whether that attempt runs, or may yet be made: its end will be heard of."""
+        entry = self._entries.get(task_id)
+        return entry is not None and (entry.attempt < attempt if entry.waiting else entry.attempt == attempt)
+
+    def noted(self, task_id: str, until: int) -> UsageRecord | None:
+        """What is to be noted of an attempt that runs (`records.noted`); None where nothing of that id runs."""
+        entry = self._entries.get(task_id)
+        if entry is None or entry.waiting:
+            return None
+        return records.noted(entry, self.state.policy.prices, until)
+
+    def all_noted(self, until: int) -> list[UsageRecord]:
+        """The same of all that run since before `until`."""
+        prices = self.state.policy.prices
+        running = [entry for entry in self._entries.values() if not entry.waiting and entry.dispatched < until]
+        return [records.noted(entry, prices, until) for entry in running]
 
     @property
     def savers(self) -> list[str]:
@@ -198,7 +219,7 @@ class Machine:
         self._seq += 1
         entry = Entry(job, self._seq, min(now, event.arrived) if event.again else now)
         entry.queued = now
-        refusal = admission.admit_job(self.state, entry, job, again=event.again)
+        refusal = admission.admit_job(self.state, entry, job, now, again=event.again)
         devices = self.state.devices.get(job.pool)
         if refusal is not None or devices is None:
             if devices is not None:
@@ -231,6 +252,7 @@ class Machine:
             self._learn(site, entry, request, event, service, now)
         if retry and outcome is _FAILED:
             site.doubt(entry)
+        running = site.replicas.get(entry.replica_id)
         freed = self._turns.release(site, entry, service, now)
         if site.draining:
             replicas.stop_drained(site, now, effects)
@@ -248,6 +270,8 @@ class Machine:
             status=event.status,
             usage=usage,
             first_token_at=event.first_token_at,
+            bytes_out=event.bytes_out,
+            gpu_memory_mib=0 if running is None else running.memory_of(entry),
         )
         entry.failures += outcome is _FAILED
         spent = outcome is _FAILED and entry.failures >= ATTEMPTS_MAX
@@ -281,7 +305,8 @@ class Machine:
         held_ns = ended - entry.dispatched
         if event.outcome is _COMPLETED:
             entry.flow.learn(job.app, held_ns)
-        site = cast("Site", entry.flow.room)
+        site = cast("Devices", entry.flow.room)
+        gpu_memory_mib = site.memory_of(entry)
         freed = self._turns.release(site, entry, entry.ask * held_ns // NS_PER_S, now)
         status = STATUS_OF_END[event.outcome]
         record = records.of_job(
@@ -293,6 +318,9 @@ class Machine:
             outcome=event.outcome,
             status=status,
             exited=event.exited,
+            cpu_ns=event.cpu_ns,
+            memory_mib_s=event.memory_mib_s,
+            gpu_memory_mib=gpu_memory_mib,
         )
         self._over(entry, record, event.retry, event.retry and admission.judge(self.state, entry) is None, now, effects)
         self._turns.unpark(freed, now)
@@ -303,6 +331,10 @@ class Machine:
     ) -> None:
         """The record of an attempt, then another attempt or the end."""
         effects.append(Settle(record))
+        if record.micro_per_gpu_hour > 0:
+            began = record.arrived_ns + record.wait_ns
+            spending = entry.flow.account.spending
+            spending.charge(record.milli_gpu, began, began + record.run_ns, record.micro_per_gpu_hour)
         if again:
             entry.again(now)
             self._turns.enqueue(entry)
@@ -330,6 +362,19 @@ class Machine:
         if tokens is not None and entry.tokens_reserved:
             tokens.take(tokens_used - entry.tokens_reserved, now)
         entry.tokens_reserved = 0
+
+    def _spent(self, event: Spent, now: int) -> None:
+        """The books know some of what jobs that run have cost: that is spent, and no longer held."""
+        account = self.state.accounts.get(event.tenant)
+        if account is None:
+            return
+        account.spending.told(event.micro, event.booked_until_ns, event.until_ns, now)
+        for flow in account.flows:
+            site = flow.room
+            if isinstance(site, Devices):
+                for entry in site.running.values():
+                    if entry.flow is flow:
+                        admission.hold_rest(entry, now)
 
     # -- something does not run ----------------------------------------------------------------------------------------
 
@@ -361,6 +406,7 @@ class Machine:
 
     def _forget(self, entry: Entry) -> None:
         del self._entries[entry.id]
+        admission.hold(entry, 0)
         site = entry.flow.room
         if isinstance(site, Devices):
             site.forget(entry.id)
@@ -393,12 +439,9 @@ class Machine:
             self._expire(serving, now, effects)
         for site in self.state.all_sites():
             for flow in site.line.flows.values():
-                if not flow.length:
+                if not flow.length or flow.parked:  # what is parked waits for the same
                     continue
-                if flow.parked:  # with time another may have come to its head, one that fits
-                    flow.parked = False
-                    site.line.place(flow)
-                elif flow.fed:
+                if flow.fed:
                     flow.fed = False  # it moves on
                 else:
                     site.explain(flow, now)
@@ -467,7 +510,7 @@ class Machine:
             return
         moved.queued, moved.waits = now, entry.waits
         self._entries[moved.id] = moved
-        self._turns.wait(moved, now, effects)
+        self._turns.join(moved, now)  # whose turn it is is seen when all are where they belong
 
     # -- replicas and devices ------------------------------------------------------------------------------------------
 
@@ -518,6 +561,8 @@ class Machine:
         inventory = devices.inventory
         if inventory is not None and devices.away != inventory.away():
             self._resize(pool, now)
+            for site in self.state.sites_of[pool]:
+                site.line.unpark()
 
     def _size_anew(self, devices: Devices) -> None:
         """Jobs that were taken while their nodes were away are what they are on the nodes that are there."""
@@ -548,6 +593,7 @@ class Machine:
         spot = site.again(entry, event.devices, event.milli_gpu, event.memory_mib)
         self._turns.take(site, spot, entry, not site.owns(entry), now)
         entry.dispatched = event.started
+        admission.hold_rest(entry, now)
         loan = entry.running
         while loan is not None:  # what it borrows it has had since then
             loan.start_ns = event.started
@@ -559,7 +605,7 @@ class Machine:
             return None
         self._seq += 1
         entry = Entry(task, self._seq, arrived)
-        if admission.resume(self.state, entry) is not None:
+        if admission.resume(self.state, entry, now) is not None:
             return None
         entry.attempt = attempt - 1
         entry.queued = now  # what it waited for before is not known any more
@@ -635,8 +681,6 @@ class Machine:
     def _all_anew(self, now: int, effects: list[Effect]) -> None:
         """Quota changed under what waits: everybody is looked at again."""
         for site in self.state.all_sites():
-            for flow in site.line.flows.values():
-                flow.parked = False
-                site.line.place(flow)
+            site.line.unpark()
         for pool in self.state.quotas:
             self._turns.dispatch(pool, now, effects)

@@ -12,6 +12,8 @@ import msgspec
 NS_PER_S = 1_000_000_000
 NS_PER_HOUR = 3600 * NS_PER_S
 PRIORITY_MAX = 9
+STOPPED = "stopped"  # the reason of a record whose attempt ended with the product
+UNPRICED = -1  # stands for a price where none is in force; what is to be charged at it is refused (`UnknownPriceError`)
 
 PoolRule = Literal["elastic", "guaranteed", "dedicated"]
 ReclaimPolicy = Literal["borrow_not_preempt", "checkpoint"]
@@ -146,6 +148,13 @@ class Share(msgspec.Struct, frozen=True):
     elastic_cap: int | None = None
 
 
+class Budget(msgspec.Struct, frozen=True):
+    """What a tenant may spend in a billing period, in micro-units; from `soft_percent` of it on a warning says so."""
+
+    micro: int
+    soft_percent: int = 80
+
+
 class Tenant(msgspec.Struct, frozen=True):
     """Who gets quota and a bill; a leaf of the quota tree. Quantities in milli_gpu.
 
@@ -171,6 +180,7 @@ class Tenant(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     headroom: int = 0
     resources: dict[Resource, Share] = {}
+    budget: Budget | None = None
 
 
 class Scaling(msgspec.Struct, frozen=True):
@@ -233,14 +243,55 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 class Price(msgspec.Struct, frozen=True):
-    """Micro-units of the billing currency for one hour of one whole GPU of a pool."""
+    """Micro-units of the billing currency for one hour of one whole GPU of a pool.
+
+    `later` are the prices that follow the first, each with when it comes into force (nanoseconds since the epoch),
+    ascending. The first is UNPRICED where the list begins with a date.
+    """
 
     pool: str
     micro_per_gpu_hour: int
+    later: tuple[tuple[int, int], ...] = ()
+
+    def at(self, now_ns: int) -> int:
+        """The price in force; UNPRICED before there is one."""
+        price = self.micro_per_gpu_hour
+        for from_ns, micro in self.later:
+            if now_ns < from_ns:
+                break
+            price = micro
+        return price
+
+
+class Lending(msgspec.Struct, frozen=True):
+    """What a borrower pays the lender: so many thousandths of the pool's price.
+
+    `hours` are those of the day with a rate of their own: from the local hour, until the local hour (0 to 24; past
+    midnight where it is the smaller one), thousandths. The first that fits counts.
+    """
+
+    pool: str
+    permille: int = 1000
+    hours: tuple[tuple[int, int, int], ...] = ()
+
+    def micro(self, price: int, local_hour: int) -> int:
+        """Micro-units for a lent GPU-hour in this hour of the day, at this price of the pool; rounded half up."""
+        if price == UNPRICED:
+            return UNPRICED
+        permille = self.permille
+        for start, end, rate in self.hours:
+            if start <= local_hour < end or (end < start and not end <= local_hour < start):
+                permille = rate
+                break
+        return (2 * price * permille + 1000) // 2000
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Everything the machine decides by. Keys are names. `revision` grows by one with each applied change."""
+    """Everything the machine decides by. Keys are names. `revision` grows by one with each applied change.
+
+    The hours of the books begin `hour_offset_ns` after full hours UTC, so that they begin at full hours of the billing
+    time zone.
+    """
 
     pools: dict[str, Pool]
     tiers: dict[str, Tier]
@@ -249,6 +300,7 @@ class Policy(msgspec.Struct, frozen=True):
     deployments: dict[str, Deployment]
     prices: dict[str, Price]
     revision: int = 1
+    hour_offset_ns: int = 0
 
     def models_of(self, tenant: Tenant) -> list[str]:
         """Names of the models that a tenant may use: those of its pool, narrowed by its own list."""
@@ -305,12 +357,13 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Outcome(enum.StrEnum):
-    """How an attempt at a request ended. Metrics and records use these words and no others."""
+    """How an attempt at a request ended. Metrics and records use these words and no others but `running`."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"  # the client went away
     FAILED = "failed"  # the engine failed, or answered with an error
     REFUSED = "refused"  # never dispatched
+    RUNNING = "running"  # it has not ended: in notes alone, never in a record
 
 
 class TokenSource(enum.StrEnum):
@@ -339,6 +392,7 @@ class Reason(enum.StrEnum):
     REQUESTS_PER_MINUTE = "requests_per_minute"
     TOKENS_PER_MINUTE = "tokens_per_minute"
     BYTES_PER_SECOND = "bytes_per_second"
+    BUDGET = "budget"
     NO_REPLICA = "no_replica"
     NO_JOURNAL = "no_journal"  # usage cannot be written, and unmetered work does not exist
     UNKNOWN_TENANT = "unknown_tenant"
@@ -377,6 +431,7 @@ class LoanEnd(enum.StrEnum):
     TASK_DONE = "task_done"  # the borrower's task ended, however it ended
     COVERED = "covered"  # the borrower fell back within its own guarantee
     REPLACED = "replaced"  # the lender came back and another source took over the rest of the loan
+    RUNNING = "running"  # it has not ended: in notes alone, as the outcome
 
 
 class Loan(msgspec.Struct, frozen=True, gc=False):
@@ -404,6 +459,9 @@ class UsageRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     arrival to the end. `run_ns` is the time on the replica and `milli_gpu_ns` what it used there (GPU thousandths ×
     nanoseconds). `micro_per_gpu_hour` is the price it is charged at, 0 for what is not charged; the cost is their
     product, rounded only where a bill line is made (`core.pricing`). `waits` says what the wait was for, in order.
+    `bytes_in` and `bytes_out` are the bodies of the request and of its answer. `cpu_ns` is the CPU time of a job's
+    processes and `memory_mib_s` their memory (MiB × seconds), as its backend measured them; `gpu_memory_mib_s` is the
+    GPU memory that it was given. 0 is also what is not measured.
 
     Fields are stored by position (array_like): new ones go to the end, with a default.
     """
@@ -437,3 +495,8 @@ class UsageRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     micro_per_gpu_hour: int
     loans: tuple[Loan, ...] = ()
     waits: tuple[Wait, ...] = ()
+    bytes_in: int = 0
+    bytes_out: int = 0
+    cpu_ns: int = 0
+    memory_mib_s: int = 0
+    gpu_memory_mib_s: int = 0

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from commonpool.core.books import Task
+from commonpool.core.budget import Spending
 from commonpool.core.forecast import Forecast
 from commonpool.core.limits import Rate
 from commonpool.core.model import Cause, Job, Request, Wait
@@ -41,7 +42,8 @@ class Entry(Task):
     `ask` is the milli_gpu it uses while it runs, `kv` its KV tokens, `work` its milli_gpu × expected service, `ahead`
     the service that its flow had to give first when it came, at the tenant's guaranteed rate. `also` is what it takes
     of other resources. `surplus` says that it was dispatched from the surplus, `charged` the service that its flow's
-    counter was charged for it. `waits` says what it waited for, once it has been dispatched.
+    counter was charged for it. `held` is what is held for it of its tenant's budget. `waits` says what it waited for,
+    once it has been dispatched.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class Entry(Task):
         "failures",
         "flow",
         "following",
+        "held",
         "kv",
         "node",
         "preceding",
@@ -95,6 +98,7 @@ class Entry(Task):
         self.work = 0
         self.tokens_in = 0
         self.tokens_reserved = 0
+        self.held = 0
         self.priority = 0
         self.deadline = 0
         self.ahead = 0
@@ -241,11 +245,13 @@ class Account:
         "priority",
         "queue_length",
         "requests",
+        "spending",
         "tokens",
         "waiting",
     )
 
     def __init__(self) -> None:
+        self.spending = Spending()
         self.waiting = 0
         self.asked = 0
         self.by_jobs = 0
@@ -413,6 +419,13 @@ class Flow:
         if self._earliest is None:
             raise LookupError(self.tenant)
         return self._earliest
+
+    def fronts(self, now: int) -> tuple[Entry, ...]:
+        """What is its head, or comes to be with time or another pace while nothing arrives and nothing leaves."""
+        first, earliest = self._first, self._earliest
+        if first is None or earliest is None:
+            return ()
+        return (earliest,) if first is earliest or self.deadline <= now else (first, earliest)
 
     def waiting(self) -> Iterator[Entry]:
         """All that waits, by priority, then arrival; not to be changed meanwhile."""

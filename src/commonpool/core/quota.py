@@ -38,6 +38,7 @@ class Quota:
         self.use = 0
         self.free = 0  # what nobody holds; below 0 after a cut, until enough has ended
         self.scaled = False
+        self.changes = 0  # how often the capacity or a guarantee may have changed
         self.claimed = ""  # the entitled tenant that waits for room in the pool: nothing is lent until it has it
         self.tenants: dict[str, Node] = {}
         self.groups: dict[str, Node] = {}  # those with tenants of this pool below them
@@ -59,6 +60,7 @@ class Quota:
     def configure(self, policy: Policy) -> None:
         """Take over a policy. What runs keeps counting; a tenant that is gone keeps its use and gets no room."""
         self._policy = policy
+        self.changes += 1
         pool = policy.pools.get(self.pool)
         there = tree.capacity(pool, self.resource) if pool else 0
         self.capacity = there if self._devices is None else min(there, self._devices)

@@ -5,7 +5,21 @@ from typing import Final
 import msgspec
 
 from commonpool.core.events import Ended
-from commonpool.core.model import Job, Loan, Outcome, Price, Reason, Request, TokenSource, Usage, UsageRecord
+from commonpool.core.model import (
+    NS_PER_S,
+    STOPPED,
+    UNPRICED,
+    Job,
+    Loan,
+    LoanEnd,
+    Outcome,
+    Price,
+    Reason,
+    Request,
+    TokenSource,
+    Usage,
+    UsageRecord,
+)
 from commonpool.core.pricing import charged_price
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry
 from commonpool.core.sites import Serving
@@ -30,11 +44,12 @@ STATUS_OF: Final[dict[Reason, int]] = {
     Reason.REQUESTS_PER_MINUTE: 429,
     Reason.TOKENS_PER_MINUTE: 429,
     Reason.BYTES_PER_SECOND: 429,
+    Reason.BUDGET: 429,
     Reason.NO_REPLICA: 503,
     Reason.NO_JOURNAL: 503,
 }
 _NO_USAGE: Final = Usage()
-_COMPLETED: Final = Outcome.COMPLETED
+_RUNNING: Final = Outcome.RUNNING
 
 
 def of_request(
@@ -51,6 +66,8 @@ def of_request(
     usage: Usage = _NO_USAGE,
     reason: str = "",
     first_token_at: int = 0,
+    bytes_out: int = 0,
+    gpu_memory_mib: int = 0,
 ) -> UsageRecord:
     """The record of an attempt that ended now. `ran` is whether it was dispatched; if not, it is its next one."""
     arrived = entry.arrived
@@ -84,9 +101,14 @@ def of_request(
         usage.source,
         entry.ask if ran else 0,
         entry.ask * (now - began),
-        0 if price is None else charged_price(outcome, price.micro_per_gpu_hour),
+        charged_price(outcome, UNPRICED if price is None else price.at(began)),
         () if entry.ended is None else tuple(entry.ended),
         entry.waits,
+        request.bytes_in if ran else 0,
+        bytes_out,
+        0,
+        0,
+        gpu_memory_mib * (now - began) // NS_PER_S,
     )
 
 
@@ -101,6 +123,9 @@ def of_job(
     status: int,
     reason: str = "",
     exited: bool = False,
+    cpu_ns: int = 0,
+    memory_mib_s: int = 0,
+    gpu_memory_mib: int = 0,
 ) -> UsageRecord:
     """As `of_request`: its endpoint is the kind of job, and it has no tokens. `exited`: its own command ended it."""
     began = entry.dispatched if ran else now
@@ -132,11 +157,12 @@ def of_job(
         token_source=TokenSource.ENGINE,
         milli_gpu=entry.ask if ran else 0,
         milli_gpu_ns=entry.ask * (now - began),
-        micro_per_gpu_hour=(
-            0 if price is None else charged_price(_COMPLETED if exited else outcome, price.micro_per_gpu_hour)
-        ),
+        micro_per_gpu_hour=charged_price(outcome, UNPRICED if price is None else price.at(began), exited),
         loans=() if entry.ended is None else tuple(_until(loan, now) for loan in entry.ended),
         waits=entry.waits,
+        cpu_ns=cpu_ns,
+        memory_mib_s=memory_mib_s,
+        gpu_memory_mib_s=gpu_memory_mib * (now - began) // NS_PER_S,
     )
 
 
@@ -158,6 +184,53 @@ def unserved(state: State, entry: Entry, outcome: Outcome, status: int, reason: 
         outcome=outcome,
         status=status,
         reason=reason,
+    )
+
+
+def noted(entry: Entry, prices: dict[str, Price], until: int) -> UsageRecord:
+    """What is noted of an attempt that runs: the record that it would have if it ended at `until`; its outcome says
+    that it has not, and the reason of a loan that goes on that this one has not either.
+    """
+    task = entry.task
+    if isinstance(task, Job):
+        note = of_job(entry, task, prices, until, ran=True, outcome=_RUNNING, status=0)
+    else:
+        pool = entry.node.pool
+        note = of_request(entry, task, pool, entry.version, prices, until, ran=True, outcome=_RUNNING, status=0)
+    if entry.running is None and entry.ended is None:
+        return note
+    loans = [_until(loan, until) for loan in entry.ended or () if loan.start_ns < until]
+    loan = entry.running
+    while loan is not None:
+        if loan.start_ns <= until:
+            borrower, lender = loan.borrower, loan.lender
+            loans.append(Loan(lender, borrower, entry.id, loan.milli_gpu, loan.start_ns, until, LoanEnd.RUNNING))
+        loan = loan.following
+    return msgspec.structs.replace(note, loans=tuple(loans))
+
+
+def voided(note: UsageRecord, until: int) -> UsageRecord:
+    """The record of an attempt of which nothing is left but what was noted: it ran until `until` at least, when the
+    product was last known to live. It is not charged.
+    """
+    ended = max(until, note.arrived_ns + note.total_ns)
+    began = note.arrived_ns + note.wait_ns
+    loans = (
+        msgspec.structs.replace(loan, end_ns=ended, reason=LoanEnd.TASK_DONE)
+        if loan.reason is LoanEnd.RUNNING
+        else loan
+        for loan in note.loans
+    )
+    return msgspec.structs.replace(
+        note,
+        outcome=Outcome.FAILED,
+        status=STATUS_FAILED,
+        reason=STOPPED,
+        total_ns=ended - note.arrived_ns,
+        run_ns=ended - began,
+        milli_gpu_ns=note.milli_gpu * (ended - began),
+        micro_per_gpu_hour=0,
+        loans=tuple(loans),
     )
 
 

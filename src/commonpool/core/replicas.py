@@ -155,6 +155,9 @@ def ready(state: State, site: Serving, replica: Replica, engine: str | None, now
         if inventory is not None and replica.devices:
             owner = "" if deployment is None else owner_of(state, deployment)
             inventory.adopt(replica.id, owner, replica.devices, _each_milli(replica), weights=replica.model)
+    inventory = state.inventories.get(running.pool)
+    held = None if inventory is None else inventory.held(replica.id)
+    running.memory_mib = 0 if held is None else sum(held.memory_mib)
     site.replicas[replica.id] = running
     site.count_free_slots()
     state.count_devices()

@@ -23,6 +23,7 @@ class Running(Spot):
     """A replica and what is taken of it."""
 
     __slots__ = (
+        "asked",
         "build",
         "drain_until",
         "draining",
@@ -31,6 +32,7 @@ class Running(Spot):
         "kv_tokens",
         "kv_used",
         "lost",
+        "memory_mib",
         "pool",
         "replica",
         "since",
@@ -53,9 +55,15 @@ class Running(Spot):
         self.kv_tokens = replica.kv_tokens
         self.slots_used = 0
         self.kv_used = 0
+        self.asked = 0  # the milli_gpu of what runs on it
+        self.memory_mib = 0  # the GPU memory that it was given; 0 where that is not known
         self.draining = False
         self.lost = False
         self.suspect = False  # an attempt has just failed there: nothing new until the next tick
+
+    def memory_of(self, entry: Entry) -> int:
+        """A request's part of its GPU memory, MiB: as large as of its GPUs."""
+        return self.memory_mib * entry.ask // self.replica.milli_gpu if self.memory_mib else 0
 
     @property
     def open(self) -> bool:
@@ -119,11 +127,24 @@ class Site(Room):
             cause, about = Cause.LOAN_DUE, self.loans.newest_borrower(flow.tenant)
         flow.note(now, cause, about)
 
-    def _blocked(self, flow: Flow, blocker: Node) -> None:
-        """No room on its own path: it is looked at again when room is given back there."""
-        self.cause, self.about = bound(blocker), blocker.name
-        if flow.length:
+    def blocker(self, entry: Entry) -> Node | None:
+        """The node on its tenant's own path that has no room for it, or None."""
+        return self.quota.blocker(entry.flow.node, entry.ask)
+
+    def _park(self, flow: Flow, entries: tuple[Entry, ...]) -> None:
+        """Leave a flow out until room is given back on its own path, where none of these entries has any.
+
+        They are all of which one may be next before something arrives or leaves.
+        """
+        blockers = []
+        for entry in entries:
+            blocker = self.blocker(entry)
+            if blocker is None:
+                return
+            blockers.append(blocker)
+        for blocker in blockers:
             blocker.waiters[flow] = None
+        if blockers:
             self.line.park(flow)
 
     def _no_room(self, flow: Flow, *, own: bool) -> None:
@@ -183,9 +204,10 @@ class Serving(Site):
     def fit(self, entry: Entry, now: int) -> Spot | None:
         flow = entry.flow
         node = flow.node
-        blocker = self.quota.blocker(node, entry.ask)
+        blocker = self.blocker(entry)
         if blocker is not None:
-            self._blocked(flow, blocker)
+            self.cause, self.about = bound(blocker), blocker.name
+            self._park(flow, flow.fronts(now))
             return None
         if self.quota.free_for(node) < entry.ask:
             self._no_room(flow, own=node.entitled and node.use + entry.ask <= self.quota.capacity)
@@ -202,6 +224,8 @@ class Serving(Site):
         head = flow.head(now)
         if head is None or self.quota.free_for(flow.node) + self.asked < head.ask:
             return None
+        if self.blocker(head) is not None:  # what it waits for is none of what others take
+            return None
         for running in self.takers:
             if running.slots >= head.sequences and running.kv_tokens >= head.kv:
                 return head.work // head.ask
@@ -211,6 +235,7 @@ class Serving(Site):
         running = cast("Running", spot)
         running.slots_used += entry.sequences
         running.kv_used += entry.kv
+        running.asked += entry.ask
         entry.replica_id = running.id
         entry.version = self.version
         self.free_slots -= entry.sequences
@@ -221,6 +246,7 @@ class Serving(Site):
         running = self.replicas[entry.replica_id]
         running.slots_used -= entry.sequences
         running.kv_used -= entry.kv
+        running.asked -= entry.ask
         self.asked -= entry.ask
         if running.open:
             over = running.slots_used + entry.sequences - running.slots  # what ran before this machine may be too much

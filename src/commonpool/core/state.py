@@ -91,6 +91,7 @@ class State:
         account.queue_length = limits.queue_length
         account.requests = _rate(account.requests, limits.requests_per_minute)
         account.tokens = _rate(account.tokens, limits.tokens_per_minute)
+        account.spending.configure(tenant.budget, policy.prices.get(tenant.pool), policy.hour_offset_ns)
         per_second = limits.bytes_per_second
         account.bytes = _rate(account.bytes, per_second and per_second * SECONDS_PER_MINUTE)
         for flow in account.flows:

@@ -6,6 +6,7 @@ import msgspec
 
 from commonpool.core.limits import Rate
 from commonpool.core.model import Residency
+from commonpool.core.pricing import round_half_up
 from commonpool.core.replicas import FOR_QUOTA, host_short
 from commonpool.core.scaling import Short
 from commonpool.core.sites import Serving
@@ -58,6 +59,19 @@ class RateView(msgspec.Struct, frozen=True):
     limit: int
     remaining: int
     reset_ns: int
+
+
+class BudgetView(msgspec.Struct, frozen=True):
+    """A tenant's budget now, in micro-units. `held` is expected of what is open; `soft`: its soft limit is reached.
+
+    `until_ns` is when the billing period ends; 0 where that is not known.
+    """
+
+    limit: int
+    spent: int
+    held: int
+    soft: bool
+    until_ns: int
 
 
 class Bottleneck(enum.StrEnum):
@@ -202,6 +216,22 @@ def rates(state: State, tenant: str, now: int) -> tuple[RateView | None, RateVie
 
 def _rate(rate: Rate | None, now: int) -> RateView | None:
     return RateView(rate.per_minute, *rate.now(now)) if rate else None
+
+
+def budget(state: State, tenant: str, now: int) -> BudgetView | None:
+    """What a tenant has spent of its budget, where it has one."""
+    account = state.accounts.get(tenant)
+    spending = account.spending if account is not None else None
+    if spending is None or spending.limit is None:
+        return None
+    spent = spending.spent(now)
+    return BudgetView(
+        limit=round_half_up(spending.limit),
+        spent=round_half_up(spent),
+        held=round_half_up(spending.held),
+        soft=spent >= spending.soft,
+        until_ns=spending.until,
+    )
 
 
 def due(state: State, lender: str) -> int:

@@ -21,12 +21,15 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 endif
 
+define find-uv
+set -e; uv=uv; "$$uv" --version >/dev/null 2>&1 || uv=.venv-tools/bin/uv
+endef
+
 # Nothing may be compiled on the way (--no-build): a package without a wheel for this machine is an error, at once.
 define fill
 	@test -n "$(PYTHON)" || { echo "commonpool needs Python 3.11 or newer, and none of python3, python3.13, python3.12," \
 		"python3.11 is that; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
-	@set -e; \
-	uv=uv; "$$uv" --version >/dev/null 2>&1 || uv=.venv-tools/bin/uv; \
+	@$(find-uv); \
 	"$$uv" --version >/dev/null 2>&1 || { \
 		echo "fetching uv into .venv-tools"; \
 		"$(PYTHON)" -m pip --version >/dev/null 2>&1 || { echo "neither uv nor pip is there; install one of them" \
@@ -62,8 +65,24 @@ up: $(RUN) $(wildcard $(COMPILED)/.made) ## set up and start the product (CONFIG
 	@exec $(if $(wildcard $(COMPILED)/.made),env PYTHONPATH="$(CURDIR)/$(COMPILED)") $(BIN)/commonpool up "$(CONFIG)"
 
 .PHONY: test
-test: lint ## set up and run everything that CI runs
+test: lint focus ## set up and run everything that CI runs
 	@$(BIN)/python -m pytest -q
+
+# What checks the FOCUS export wants Python 3.12 and an older numpy, so it lives apart; two of its parts come as sources,
+# pure Python. Where there is no Python 3.12 its test is skipped, and says so.
+FOCUS := .venv-tools/focus
+FOCUS_PYTHON ?= $(shell for p in python3.12 "$$PYENV_ROOT"/versions/3.12*/bin/python; do \
+	"$$p" -c '' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+
+.PHONY: focus
+focus: $(DEV) $(if $(FOCUS_PYTHON),$(FOCUS)/.ready) ## set up what checks the FOCUS export (needs Python 3.12)
+
+$(FOCUS)/.ready: requirements-focus.lock | $(DEV)
+	@echo "filling $(FOCUS) from $<"
+	@$(find-uv); "$$uv" venv --quiet --clear --python "$(FOCUS_PYTHON)" $(FOCUS); \
+	"$$uv" pip sync --quiet --python $(FOCUS)/bin/python --require-hashes --only-binary :all: \
+		--no-binary focus-validator --no-binary pandasql $<
+	@touch $@
 
 # A copy of the product with a compiled core, which goes before the sources where PYTHONPATH names it. Beside the sources
 # it would hide what is changed there.
@@ -124,6 +143,10 @@ bench-gateway: $(DEV) ## measure the data plane beside a plain proxy
 bench-sharing: $(DEV) ## measure what sharing gives a department, on the real engine
 	@$(BIN)/python -m benchmarks.bench_sharing
 
+.PHONY: bench-books
+bench-books: $(DEV) ## ten million random life cycles, and whether the books sum to zero; writes docs/results/books.md
+	@$(BIN)/python -m benchmarks.bench_books
+
 .PHONY: bench-ray
 bench-ray: $(DEV) ## measure what a request pays for a core elsewhere, on Ray, and write docs/results/ray.md
 	@$(BIN)/python -m benchmarks.bench_ray
@@ -138,7 +161,8 @@ LOCK := uv pip compile -q --universal --generate-hashes --python-version 3.11 --
 .PHONY: lock
 lock: ## resolve the dependencies anew and write both lock files (needs uv on PATH)
 	$(LOCK) -o requirements.lock
-	$(LOCK) --extra ray --group dev -o requirements-dev.lock
+	$(LOCK) --extra ray --extra postgresql --group dev -o requirements-dev.lock
+	uv pip compile -q --universal --generate-hashes --python-version 3.12 --no-header --group focus -o requirements-focus.lock
 
 .PHONY: clean
 clean: ## remove what the targets made, but not what the product keeps in var/

@@ -11,6 +11,7 @@ from commonpool.config import parse
 Wrong = Callable[[str], list[str]]
 Edit = Callable[..., str]
 
+ROOM = "name: room, layer: infrastructure, month: 4000, split: uniform"
 ATTACHED = "kind: attached, urls: [http://a, http://b]"
 
 
@@ -29,6 +30,18 @@ ATTACHED = "kind: attached, urls: [http://a, http://b]"
         # Prices.
         ("main: 2.50", "", "10: prices.gpu_hour.main: is missing; write the price of one GPU for an hour, 0 where it is free"),
         ("main: 2.50", "main: 2.50, x: 1", '10: prices.gpu_hour.x: there is no pool "x"; known: main'),
+        ("main: 2.50", "main: [{price: 1, from: 2026-12-01}, {price: 2}]", "10: prices.gpu_hour.main.1.from: is missing; write the day from which this price holds: only the first may be without"),
+        ("main: 2.50", "main: [{price: 1, from: 2026-12-01}, {price: 2, from: 2026-12-01}]", "10: prices.gpu_hour.main.1.from: 2026-12-01 is not after 2026-12-01, the day of the price before it; sort them by day"),
+        ("EUR,", "EUR, meters: {request: [{price: 1}, {price: 2, from: 2027-01-01}, {price: 2, from: 2026-12-01}]},", "10: prices.meters.request.2.from: 2026-12-01 is not after 2027-01-01, the day of the price before it; sort them by day"),
+        ("EUR,", "EUR, lending: {mian: 50%},", '10: prices.lending.mian: there is no pool "mian"; did you mean main? Known: main'),
+        ("EUR,", "EUR, lending: {main: {hours: {8-12: 50%, 22-9: 10%}}},", "10: prices.lending.main.hours: 22-9 and 8-12 are both about the hour from 8; part them"),
+        ("EUR,", "EUR, lending: {main: {hours: {8-12: 50%, 12-8: 10%}}},", None),
+        # Shared costs.
+        ("tenants:", f"costs: [{{{ROOM}, pool: mian}}]\ntenants:", '11: costs.0.pool: there is no pool "mian"; did you mean main? Known: main'),
+        ("tenants:", f"costs: [{{{ROOM}, from: 2026-12-01, until: 2026-12-01}}]\ntenants:", "11: costs.0.until: 2026-12-01 is not after from (2026-12-01); until is the first day without it"),
+        ("tenants:", f"costs: [{{{ROOM}, until: 2026-12-01}}, {{{ROOM}, from: 2026-11-30}}]\ntenants:", "11: costs.1.name: is there twice for the same days, and would be charged twice; end one before the other begins"),
+        ("tenants:", f"costs: [{{{ROOM}, until: 2026-12-01}}, {{{ROOM}, from: 2026-12-01}}, {{{ROOM}, pool: main}}]\ntenants:", None),
+        ("tenants:", "costs: [{name: room, layer: request, month: 1, split: request}]\ntenants:", "11: costs.0.split: request has no price, so it is not metered; write one under prices.meters, if only 0"),
         # Models.
         ("context: 2048", "context: 2048\n    kv_tokens: 2000", "9: models.small.kv_tokens: 2000 is less than context (2048), so one sequence would not fit; write at least that"),
         ("kind: embedded, file: small.gguf}", f"{ATTACHED}}}\n    replicas: 3", "10: models.small.replicas: is 3, but there are 2 urls, one a replica; leave replicas out"),

@@ -8,12 +8,26 @@ from hypothesis import strategies as st
 
 from commonpool.config import Config, ConfigError, load, load_tenant, parse
 from commonpool.config.build import fingerprint
-from commonpool.config.structs import Address, App, AttachedEngine, EmbeddedEngine, Listen, Model, NodeConfig, Timeouts
+from commonpool.config.structs import (
+    Address,
+    App,
+    AttachedEngine,
+    Billing,
+    EmbeddedEngine,
+    Listen,
+    Model,
+    NodeConfig,
+    Timeouts,
+)
+from commonpool.core.billing import SharedCost
 from commonpool.core.model import (
+    UNPRICED,
     Attached,
+    Budget,
     Deployment,
     Group,
     Hardware,
+    Lending,
     Limits,
     Policy,
     Pool,
@@ -30,6 +44,7 @@ S = 1_000_000_000
 FULL = """\
 listen: {gateway: "0.0.0.0:80", control: "[::1]:81"}
 state: /var/lib/commonpool
+store: {url: file:keys/database}
 body_max: 1MiB
 jobs: {submitters: tenants}
 timeouts: {header: 1s, body: 2s, idle: 3s, connect: 4s, first_byte: 5s, stall: 6s, drain: 7s}
@@ -61,7 +76,16 @@ models:
   b: {version: 2, mig: 3g.40gb, slots: 1, context: 10, replicas_max: 3, residency: on_demand, idle_after: 4s,
       start_deadline: 5s, fallback: a, engine: {kind: embedded, file: package:p/b, threads: 3}}
 tiers: {gold: {queue_target: 1s, first_token_target: 2s}}
-prices: {currency: CHF, gpu_hour: {main: 0.1}}
+prices:
+  currency: CHF
+  time_zone: Asia/Kolkata
+  gpu_hour: {main: [{price: 0.1, from: 2026-01-01}, {price: 0.2, from: 2026-12-01}]}
+  lending: {main: {rate: 87.5%, hours: {20-6: 50%}}}
+  meters: {request: [{price: 1}, {price: 2, from: 2026-12-01}], network_gb: 0.02}
+costs:
+  - {name: room, layer: infrastructure, month: 4000, split: guaranteed, pool: main, from: 2026-01-01, until: 2026-12-01}
+  - {name: team, layer: operation, month: 6000, split: request}
+retention: 30d
 groups: {top: {guaranteed: 4, lending_limit: 3, elastic_cap: 8}, low: {parent: top, guaranteed: 3, reserved: 2}}
 tenants:
   t:
@@ -71,8 +95,13 @@ tenants:
     queue: {priority: {gold: 7}, max_wait: 9s}
     reclaim: {policy: borrow_not_preempt, return_when: task_done}
     limits: {concurrent_requests: 1, queue_length: 2, requests: 3/min, tokens: 4/s, bandwidth: 5kB/s}
+    budget: {month: 5000, soft: 75%}
     apps: {x: {cost_center: C1}, default: {cost_center: C2}}
 """
+
+# Midnights in India.
+JANUARY = 1_767_205_800 * S
+DECEMBER = 1_796_063_400 * S
 
 MODEL_A = Model(
     name="a",
@@ -139,6 +168,7 @@ def test_every_key_has_its_place() -> None:
                     limits=Limits(1, 2, 3, 240, 5000),
                     headroom=500,
                     resources={"gpu_memory_mib": Share(1024), "cpu_milli": Share(2000, 3000)},
+                    budget=Budget(5_000_000_000, 75),
                 )
             },
             deployments={
@@ -169,7 +199,8 @@ def test_every_key_has_its_place() -> None:
                     engine=fingerprint(MODEL_B),
                 ),
             },
-            prices={"main": Price("main", 100_000)},
+            prices={"main": Price("main", UNPRICED, ((JANUARY, 100_000), (DECEMBER, 200_000)))},
+            hour_offset_ns=1800 * S,
         ),
         models={"a": MODEL_A, "b": MODEL_B},
         apps={"t": {"default": App("default", "C2"), "x": App("x", "C1")}},
@@ -197,7 +228,18 @@ def test_every_key_has_its_place() -> None:
         timeouts=Timeouts(*(n * S for n in range(1, 8))),
         body_bytes_max=1024**2,
         job_submitters="tenants",
+        billing=Billing(
+            time_zone="Asia/Kolkata",
+            lending={"main": Lending("main", 875, ((20, 6, 500),))},
+            meters={"request": ((0, 1_000_000), (DECEMBER, 2_000_000)), "network_gb": ((0, 20_000),)},
+            costs=(
+                SharedCost("room", "infrastructure", 4_000_000_000, "guaranteed", "main", JANUARY, DECEMBER),
+                SharedCost("team", "operation", 6_000_000_000, "request"),
+            ),
+            retention_ns=30 * 86400 * S,
+        ),
         state=Path("/var/lib/commonpool"),
+        store_url="file:/etc/keys/database",
         source=Path("/etc/commonpool.yaml"),
         warnings=(),
     )

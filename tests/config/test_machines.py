@@ -87,7 +87,7 @@ def test_a_rule_is_kept_apart_as_it_promises(rule: str, isolation: str) -> None:
         (CARD, f"{CARD}, links: [[0, 1], [1, 2]]", "2: nodes.n1.links.1.0: GPU 1 is in two lists; those that are linked are in one"),
         (CARD, f"{CARD}, links: [[0, 0]]", '2: nodes.n1.links.0.1: "0" is in the list twice; remove one'),
         (CARD, f"{CARD}, links: [[0, 1]], mig: {{1: [7g.80gb]}}", "2: nodes.n1.links.0.1: GPU 1 is cut into slices, which have no links; take it out"),
-        (CARD, f"{CARD}, links: some", '2: nodes.n1.links: "some" is not known here; write all, or a list, each item a list, each item a whole number from 0 to 63'),
+        (CARD, f"{CARD}, links: some", '2: nodes.n1.links: "some" is not known here; allowed: all; or write a list, each item a list, each item a whole number from 0 to 63'),
         # MIG.
         (CARD, f"{CARD}, mig: {{0: [1g.5gb]}}", '2: nodes.n1.mig.0.0: there is no MIG profile "1g.5gb" on this GPU; it has 1g.10gb, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb, 1g.10gb+me'),
         (CARD, f"{CARD}, mig: {{0: [half]}}", '2: nodes.n1.mig.0.0: "half" is not a MIG profile; write it like 3g.40gb'),

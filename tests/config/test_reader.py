@@ -16,7 +16,7 @@ MODEL_KEYS = (
     "version, pool, gpu, gpu_memory, mig, gpu_models, together, runtime, replicas, replicas_max, residency, idle_after, "
     "start_deadline, fallback, slots, context, kv_tokens, engine"
 )
-ROOT_KEYS = "listen, state, body_max, timeouts, jobs, pools, nodes, models, tiers, prices, groups, tenants, include"
+ROOT_KEYS = "listen, state, store, body_max, timeouts, jobs, pools, nodes, models, tiers, prices, costs, retention, groups, tenants, include"
 QUOTA_KEYS = (
     "pool, group, guaranteed, borrowable, reserved, lending_limit, headroom, elastic_cap, hard_cap, weight, models, "
     "resources"
@@ -33,7 +33,7 @@ QUOTA_KEYS = (
             "  support:\n",
             "  support:\n    weight: 2\n",
             ("13: tenants.support.weight: is not a known key; did you mean tenant.weight? "
-            "Known here: tenant, queue, reclaim, limits, apps"),
+            "Known here: tenant, queue, reclaim, limits, budget, apps"),
         ),
         (
             "guaranteed:",
@@ -93,7 +93,17 @@ QUOTA_KEYS = (
         ("guaranteed: 2_gpu", "borrowable: on", '13: tenants.support.tenant.borrowable: "on" is neither true nor false; write one of these two'),
         ("context: 2048", "context: 120:00", '8: models.small.context: "120:00" is not a number of tokens; write it like 8192, 8k (8000) or 8Ki (8192)'),
         ("slots: 4", "slots: 0o4", '7: models.small.slots: "0o4" is not a whole number from 1 to 4096'),
-        ("2.50", ".nan", '10: prices.gpu_hour.main: ".nan" is not an amount of money; write it like 2.50'),
+        ("2.50", "-1", '10: prices.gpu_hour.main: "-1" is not an amount of money; write it like 2.50; or write a list, each item a mapping with the keys price, from'),
+        ("2.50", "1.0000001", '10: prices.gpu_hour.main: "1.0000001" is finer than a millionth, the smallest part of an amount of money; or write a list, each item a mapping with the keys price, from'),
+        ("2.50", "[]", "10: prices.gpu_hour.main: has 0 items; allowed are 1 to 256"),
+        ("2.50", "", "10: prices.gpu_hour.main: has no value; write an amount of money like 2.50, or a list, each item a mapping with the keys price, from, or leave the key out"),
+        ("2.50", "[{price: 1, from: 2026-02-30}]", '10: prices.gpu_hour.main.0.from: "2026-02-30" is not in the calendar; write a date like 2026-11-03'),
+        ("EUR,", "EUR, time_zone: Europe/Berln,", '10: prices.time_zone: "Europe/Berln" is not a time zone; did you mean Europe/Berlin?'),
+        ("EUR,", "EUR, meters: {reqest: 1},", "10: prices.meters.reqest: is not a known key; did you mean request? Known here: request, million_tokens_in, million_tokens_cached, million_tokens_out, network_gb, cpu_hour, memory_gib_hour, gpu_memory_gib_hour, storage_gib_hour"),
+        ("EUR,", "EUR, lending: {main: {hours: {8-25: 50%}}},", '10: prices.lending.main.hours.8-25: "8-25" are not hours of the day; write them like 8-18, or 20-6 past midnight, from 0 to 24'),
+        ("tenants:", "costs: [{name: room, month: 4, split: uniform}]\ntenants:", "11: costs.0.layer: is missing; write one of infrastructure, runtime, request, operation"),
+        ("tenants:", "retention: 10h\ntenants:", '11: retention: "10h" must be from 1d to 3650d'),
+        ("2.50", ".nan", '10: prices.gpu_hour.main: ".nan" is not an amount of money; write it like 2.50; or write a list, each item a mapping with the keys price, from'),
     ],
 )  # fmt: skip
 def test_one_problem_is_one_line(edit: Edit, wrong: Wrong, old: str, new: str, problem: str) -> None:

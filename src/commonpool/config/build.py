@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from commonpool.config.billing import billing, prices
+from commonpool.config.calendar import Calendar
 from commonpool.config.keys import DEFAULT_APP
 from commonpool.config.machines import node_config
 from commonpool.config.resources import RESOURCES
@@ -21,13 +23,13 @@ from commonpool.config.structs import (
 )
 from commonpool.core.model import (
     Attached,
+    Budget,
     Deployment,
     Group,
     Hardware,
     Limits,
     Policy,
     Pool,
-    Price,
     Scaling,
     Share,
     Tenant,
@@ -50,7 +52,8 @@ def build(values: Values, main: str, folder: Path) -> Config:
             groups={name: _group(name, group) for name, group in values.get("groups", {}).items()},
             tenants={name: _tenant(name, tenant) for name, tenant in tenants.items()},
             deployments={name: deployment(model) for name, model in models.items()},
-            prices={name: Price(name, micro) for name, micro in values["prices"]["gpu_hour"].items()},
+            prices=prices(values),
+            hour_offset_ns=Calendar(values["prices"]["time_zone"]).hour_offset_ns,
         ),
         models=models,
         apps={name: _apps(tenant.get("apps", {})) for name, tenant in tenants.items()},
@@ -60,7 +63,9 @@ def build(values: Values, main: str, folder: Path) -> Config:
         timeouts=Timeouts(**{f"{key}_ns": value for key, value in values["timeouts"].items()}),
         body_bytes_max=values["body_max"],
         job_submitters=values["jobs"]["submitters"],
+        billing=billing(values),
         state=folder / values["state"],
+        store_url=_below(folder, values["store"].get("url")),
         source=Path(main),
     )
 
@@ -151,20 +156,24 @@ def _engine(engine: Values, folder: Path) -> EmbeddedEngine | AttachedEngine:
     if engine["kind"] == "embedded":
         file = engine["file"]
         return EmbeddedEngine(file if file.startswith("package:") else str(folder / file), engine["threads"])
-    credential = engine.get("credential")
-    if credential is not None and credential.startswith("file:"):
-        credential = f"file:{folder / credential.removeprefix('file:')}"
     return AttachedEngine(
         urls=tuple(engine["urls"]),
         adapter=engine["adapter"],
-        credential=credential,
+        credential=_below(folder, engine.get("credential")),
         served_model=engine.get("served_model"),
         devices=tuple(engine.get("devices", ())),
     )
 
 
+def _below(folder: Path, place: str | None) -> str | None:
+    """Where a secret is: `file:` with the whole path."""
+    if place is None or not place.startswith("file:"):
+        return place
+    return f"file:{folder / place.removeprefix('file:')}"
+
+
 def _tenant(name: str, tenant: Values) -> Tenant:
-    quota, queue, limits = tenant["tenant"], tenant["queue"], tenant["limits"]
+    quota, queue, limits, budget = tenant["tenant"], tenant["queue"], tenant["limits"], tenant["budget"]
     return Tenant(
         name=name,
         pool=quota["pool"],
@@ -192,6 +201,7 @@ def _tenant(name: str, tenant: Values) -> Tenant:
             for key, share in quota["resources"].items()
             if share
         },
+        budget=Budget(budget["month"], budget["soft"]) if "month" in budget else None,
     )
 
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from commonpool.config.billing import describe_billing
 from commonpool.config.instants import format_instant
 from commonpool.config.problems import KeyPath
 from commonpool.config.quantities import (
@@ -75,6 +76,7 @@ def describe(config: Config) -> dict[KeyPath, str]:
         ("listen", "gateway"): str(config.listen.gateway),
         ("listen", "control"): str(config.listen.control),
         ("state",): str(config.state),
+        ("store", "url"): config.store_url,
         ("body_max",): format_size(config.body_bytes_max),
         ("jobs", "submitters"): config.job_submitters,
     }
@@ -93,9 +95,7 @@ def describe(config: Config) -> dict[KeyPath, str]:
         }
         # A tier without targets is a tier all the same.
         said |= _below(("tiers", name), targets if any(targets.values()) else {"": "no targets"})
-    said["prices", "currency"] = config.currency
-    for name, price in policy.prices.items():
-        said["prices", "gpu_hour", name] = format_money(price.micro_per_gpu_hour)
+    said |= describe_billing(config)
     for name, group in policy.groups.items():
         said |= _below(("groups", name), _group(group))
     for name, tenant in policy.tenants.items():
@@ -207,6 +207,8 @@ def _tenant(tenant: Tenant) -> dict[str, str | None]:
         "limits.requests": _maybe(format_rate, limits.requests_per_minute),
         "limits.tokens": _maybe(format_rate, limits.tokens_per_minute),
         "limits.bandwidth": _maybe(format_bandwidth, limits.bytes_per_second),
+        "budget.month": None if tenant.budget is None else format_money(tenant.budget.micro),
+        "budget.soft": None if tenant.budget is None else f"{tenant.budget.soft_percent}%",
     }
 
 
@@ -221,7 +223,7 @@ def _shares(tenant: Tenant) -> dict[str, str | None]:
 
 def _effect(path: KeyPath, old: Config, new: Config) -> tuple[Kind, str]:
     match path:
-        case ("listen" | "state", *_):
+        case ("listen" | "state" | "store", *_) | ("prices", "time_zone"):
             return Kind.RESTART, "needs a restart of the product"
         case ("models", name, *keys) if _ABOUT_REPLICAS.isdisjoint(keys):
             return Kind.REPLICAS, _model_effect(name, keys, old.models.get(name), new.models.get(name))
@@ -230,8 +232,8 @@ def _effect(path: KeyPath, old: Config, new: Config) -> tuple[Kind, str]:
             return Kind.AT_ONCE, f"at once: {'work may be' if comes else 'nothing new is'} placed there"
         case ("tenants", name) if name not in new.policy.tenants:
             return Kind.AT_ONCE, "at once: admits nothing new; what runs goes on"
-        case ("prices", *_):
-            return Kind.AT_ONCE, "at once, for requests that end from now on"
+        case ("prices" | "costs", *_):
+            return Kind.AT_ONCE, "at once, for hours and months that are not closed yet"
         case _:
             return Kind.AT_ONCE, "at once"
 

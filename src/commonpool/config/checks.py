@@ -6,6 +6,7 @@ Works on what the reader made, defaults filled in; absent values have been repor
 from collections import Counter
 from collections.abc import Iterable
 
+from commonpool.config.billing import check_billing
 from commonpool.config.capacity import check_capacity
 from commonpool.config.defaults import ASLEEP
 from commonpool.config.hardware import check_hardware
@@ -23,7 +24,7 @@ def check(values: Values, report: Report) -> None:
     """Report every contradiction between keys, and warn of what is hardly meant."""
     _listeners(values, report)
     _references(values, report)
-    _prices(values, report)
+    check_billing(values, report)
     _models(values, report)
     _scaling(values, report)
     _fallbacks(values, report)
@@ -64,8 +65,9 @@ def _references(values: Values, report: Report) -> None:
         _tenant_models(quota, at, values, report)
         for tier in tenant.get("queue", {}).get("priority", {}):
             _known(tier, (*path, "queue", "priority", tier), "tier", values.get("tiers"), report)
-    for pool in values.get("prices", {}).get("gpu_hour", {}):
-        _known(pool, ("prices", "gpu_hour", pool), "pool", values.get("pools"), report)
+    for key in ("gpu_hour", "lending"):
+        for pool in values.get("prices", {}).get(key, {}):
+            _known(pool, ("prices", key, pool), "pool", values.get("pools"), report)
 
 
 def _exists(holder: Values, path: KeyPath, key: str, known: Iterable[str] | None, report: Report) -> None:
@@ -89,18 +91,6 @@ def _tenant_models(quota: Values, path: KeyPath, values: Values, report: Report)
         if pool in pools and "pool" in quota and pool != quota["pool"]:
             sentence = f"model {quote(name)} is in pool {pool}, and this tenant's pool is {quota['pool']}"
             report.fail(at, f"{sentence}; list models of its own pool", name)
-
-
-def _prices(values: Values, report: Report) -> None:
-    """An unknown price would be a free GPU, so every pool has one."""
-    priced = values.get("prices", {}).get("gpu_hour")
-    if priced is None:
-        return
-    for pool in values.get("pools", {}):
-        if pool not in priced and not report.is_bad(("prices", "gpu_hour", pool)):
-            report.fail(
-                ("prices", "gpu_hour", pool), "is missing; write the price of one GPU for an hour, 0 where it is free"
-            )
 
 
 def _models(values: Values, report: Report) -> None:

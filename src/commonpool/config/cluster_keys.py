@@ -59,7 +59,7 @@ NODE = Record(
         ),
         Field(
             "links",
-            Either("all", Series(Series(INDEX, GPUS_MAX, 2), GPUS_MAX)),
+            Either(choice("all"), Series(Series(INDEX, GPUS_MAX, 2), GPUS_MAX)),
             "Which of its GPUs are linked with each other (NVLink): lists of indexes, or all.",
             derived="none; discover: what is found",
         ),

@@ -5,12 +5,13 @@ from typing import get_args
 import msgspec
 
 from commonpool.config import kinds
+from commonpool.config.billing_keys import BUDGET, COSTS, PRICES, RETENTION
 from commonpool.config.cluster_keys import NODE, NODES_MAX, POOL
 from commonpool.config.kinds import choice, positive, whole
 from commonpool.config.quantities import format_duration, format_size
 from commonpool.config.resources import RESOURCES
 from commonpool.config.shape import Field, Record, Series, Table, Tagged
-from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Listen, Submitters, Timeouts
+from commonpool.config.structs import AttachedEngine, Billing, Config, EmbeddedEngine, Listen, Submitters, Timeouts
 from commonpool.core.model import (
     PRIORITY_MAX,
     Hardware,
@@ -287,6 +288,7 @@ TENANT = Record(
             ),
             "Its limits.",
         ),
+        Field("budget", BUDGET, "What it may spend."),
         Field(
             "apps",
             Table(Record((Field("cost_center", kinds.COST_CENTER, "Who pays.", derived="none"),)), 256),
@@ -309,6 +311,21 @@ ROOT = Record(
             "The two listeners; port 0 picks a free one.",
         ),
         Field("state", kinds.PATH, "Folder for durable files, relative to this file.", default=str(_CONFIG["state"])),
+        Field(
+            "store",
+            Record(
+                (
+                    Field(
+                        "url",
+                        kinds.STORE_URL,
+                        "PostgreSQL database for usage records, keys, jobs and bills; with a password: env:NAME or "
+                        "file:PATH, where the URL is.",
+                        derived="a SQLite file in state",
+                    ),
+                )
+            ),
+            "Where records are kept once they have left the journal in state.",
+        ),
         Field(
             "body_max",
             kinds.between(kinds.SIZE, "1KiB", "1GiB"),
@@ -356,21 +373,13 @@ ROOT = Record(
             "Service tiers: what a request is promised.",
             derived="interactive with queue_target 2s and first_token_target 3s, batch with queue_target 120s",
         ),
+        Field("prices", PRICES, "What use costs.", required=True),
+        Field("costs", COSTS, "What the platform costs beside the use of it, by the month."),
         Field(
-            "prices",
-            Record(
-                (
-                    Field("currency", kinds.CURRENCY, "Billing currency.", required=True),
-                    Field(
-                        "gpu_hour",
-                        Table(kinds.MONEY, 64),
-                        "Price of one GPU for an hour, for every pool.",
-                        required=True,
-                    ),
-                )
-            ),
-            "What a GPU costs.",
-            required=True,
+            "retention",
+            RETENTION,
+            "How long records of requests are kept; bills and what they are made of stay.",
+            default=format_duration(Billing().retention_ns),
         ),
         Field("groups", Table(GROUP, 256), "Divisions: inner nodes of the quota tree."),
         Field("tenants", Table(TENANT, TENANTS_MAX), "Who gets quota and a bill."),

@@ -7,14 +7,17 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from commonpool.config import instants, quantities
+from commonpool.config import calendar, instants, quantities
 from commonpool.config.problems import SecretError, hint, listed, quote
 from commonpool.config.structs import Address
 
 PORT_MAX = 65535
 URL_CHARS_MAX = 2048
 PATH_CHARS_MAX = 4096
+NAMED_PLACE = r"env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+"
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+HOURS_PATTERN = r"^([0-9]{1,2})-([0-9]{1,2})$"
+HOURS_A_DAY = 24
 DEVICES_PATTERN = r"^([a-z0-9][a-z0-9._-]{0,62})/([0-9]{1,2})(?:-([0-9]{1,2})|\.([0-9]))?$"
 
 _DIGITS = "[0-9]+(?:_[0-9]+)*"
@@ -48,6 +51,8 @@ BANDWIDTH = _quantity(quantities.BANDWIDTH, quantities.parse_bandwidth)
 RATE = _quantity(quantities.RATE, quantities.parse_rate)
 TOKENS = _quantity(quantities.TOKENS, quantities.parse_tokens, "integer")
 MONEY = _quantity(quantities.MONEY, quantities.parse_money, "number")
+PERCENT = _quantity(quantities.PERCENT, quantities.parse_percent)
+PERMILLE = _quantity(quantities.PERMILLE, quantities.parse_permille)
 DURATION = Leaf(
     f"{quantities.DURATION.what} like {quantities.DURATION.examples}",
     quantities.parse_duration,
@@ -171,8 +176,21 @@ def _split(text: str) -> SplitResult | None:
 
 
 def _credential(text: str) -> str:
-    if not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+", text) or len(text) > PATH_CHARS_MAX:
+    if not re.fullmatch(NAMED_PLACE, text) or len(text) > PATH_CHARS_MAX:
         raise SecretError("credential names where the secret is, never the secret: env:NAME or file:PATH")
+    return text
+
+
+def _store_url(text: str) -> str:
+    if re.fullmatch(NAMED_PLACE, text) and len(text) <= PATH_CHARS_MAX:
+        return text
+    user, _, _ = text.rpartition("@")
+    open_text = ":" not in user.partition("://")[2] and "password" not in text
+    if not open_text or len(text) > URL_CHARS_MAX or not re.fullmatch(r"postgres(ql)?://[!-~]+", text):
+        raise SecretError(
+            "url is a PostgreSQL database without a password, like postgresql://HOST/DATABASE, or names where the "
+            "whole URL is: env:NAME or file:PATH"
+        )
     return text
 
 
@@ -213,17 +231,34 @@ def _devices(text: str) -> tuple[str, ...]:
     return tuple(f"{node}/{index}" for index in range(int(first), int(last or first) + 1))
 
 
+def _hours(text: str) -> tuple[int, int]:
+    """Hours of the day, from and until: `8-18`, `20-6` past midnight."""
+    found = re.fullmatch(HOURS_PATTERN.strip("^$"), text)
+    first, last = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not found or first >= HOURS_A_DAY or last > HOURS_A_DAY or first == last:
+        raise ValueError(
+            f"{quote(text)} are not hours of the day; write them like 8-18, or 20-6 past midnight, from 0 to 24"
+        )
+    return first, last
+
+
 FLAG = Leaf("true or false", _flag, {"type": "boolean"})
 NAME = Leaf("a name", _name, {"type": "string", "pattern": NAME_PATTERN})
 ADDRESS = Leaf("host:port like 127.0.0.1:8080", _address, {"type": "string", "pattern": ":[0-9]{1,5}$"})
 URL = Leaf("a URL like http://10.0.0.5:8000", _url, {"type": "string", "pattern": "^https?://"})
 CREDENTIAL = Leaf("env:NAME or file:PATH", _credential, {"type": "string", "pattern": "^(env|file):"})
+STORE_URL = Leaf(
+    "postgresql://HOST/DATABASE, env:NAME or file:PATH",
+    _store_url,
+    {"type": "string", "pattern": "^(env:|file:|postgres(ql)?://)"},
+)
 MODEL_FILE = Leaf("a path or package:NAME/FILE", _model_file, {"type": "string", "minLength": 1})
 PATH = Leaf("a path", _path, {"type": "string", "minLength": 1})
 INCLUDE = Leaf("a pattern like tenants/*.yaml", _include, {"type": "string", "minLength": 1})
 VERSION = matching(r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$", "a version", "135m-instruct-q4_1")
 CURRENCY = matching(r"^[A-Z]{3}$", "a currency code of three letters", "EUR")
 COST_CENTER = matching(r"^[!-~¡-\uffff]([ -~¡-\uffff]{0,62}[!-~¡-\uffff])?$", "a cost centre", "CC-1001")
+COST_NAME = matching(r"^[!-~¡-\uffff]([ -~¡-\uffff]{0,62}[!-~¡-\uffff])?$", "a name for people", "machine room")
 GPU_MODEL = matching(r"^[!-~]([ -~]{0,62}[!-~])?$", "a GPU model", "NVIDIA A100-SXM4-80GB")
 PROFILE = matching(r"^[1-9]g\.[0-9]{1,3}gb(\+me)?$", "a MIG profile", "3g.40gb")
 INSTANT = Leaf(
@@ -231,6 +266,11 @@ INSTANT = Leaf(
     instants.parse_instant,
     {"type": "string", "pattern": instants.PATTERN},
 )
+DATE = Leaf("a date like 2026-11-03", calendar.parse_date, {"type": "string", "pattern": calendar.DATE_PATTERN})
+TIME_ZONE = Leaf(
+    "a time zone like Europe/Berlin", calendar.parse_zone, {"type": "string", "pattern": calendar.ZONE_PATTERN}
+)
+HOURS = Leaf("hours of the day like 20-6", _hours, {"type": "string", "pattern": HOURS_PATTERN})
 DEVICES = Leaf(
     "the devices of one engine, of one node: node-1/0, node-1/0-3, or of a MIG slice node-1/0.1",
     _devices,

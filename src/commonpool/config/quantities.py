@@ -126,6 +126,20 @@ MONEY = Scale(
     smallest="a millionth",
     maximum=10**15,
 )
+PERCENT = Scale(
+    what="a percentage",
+    examples="80%",
+    units={"%": 1},
+    smallest="a whole percent",
+    maximum=1000,
+)
+PERMILLE = Scale(
+    what="a part of a price",
+    examples="80% or 87.5%",
+    units={"%": 10},
+    smallest="a tenth of a percent",
+    maximum=10_000,
+)
 RATE = Scale(
     what="a rate",
     examples="1000/min, 10/s or 100k/min",
@@ -241,6 +255,26 @@ def format_money(micro: int) -> str:
     """At least two decimals: `2.50`, `0.000125`."""
     whole, _, fraction = _decimal(micro, 6).partition(".")
     return f"{whole}.{fraction:0<2}"
+
+
+def format_cents(micro: int) -> str:
+    """Two decimals, for people: `2.50`; what is less than a hundredth is left out."""
+    return format_money(micro // 10_000 * 10_000)
+
+
+def parse_percent(text: str) -> int:
+    """Whole percent: `80%`."""
+    return PERCENT.parse(text)
+
+
+def parse_permille(text: str) -> int:
+    """Thousandths: `80%`, `87.5%`."""
+    return PERMILLE.parse(text)
+
+
+def format_permille(permille: int) -> str:
+    """`80%`, `87.5%`."""
+    return f"{_decimal(permille, 1)}%"
 
 
 def parse_duration(text: str) -> int:

@@ -87,9 +87,13 @@ def _series(shape: Series, node: Node, path: KeyPath, report: Report) -> Any:
 def _either(shape: Either, node: Node, path: KeyPath, report: Report) -> Any:
     if not isinstance(node, Scalar):
         return read(shape.other, node, path, report)
-    if node.text == shape.word:
-        return shape.word
-    report.fail(path, f"{quote(node.text)} is not known here; write {_wanted(shape)}", node.text)
+    if node.is_null:
+        report.fail(path, f"has no value; write {_wanted(shape)}, or leave the key out")
+        return ABSENT
+    try:
+        return shape.one.parse(node.text)
+    except ValueError as error:
+        report.fail(path, f"{error}; or write {_wanted(shape.other)}", node.text)
     return ABSENT
 
 
@@ -147,7 +151,7 @@ def _wanted(shape: Shape) -> str:
         case Series():
             return f"a list, each item {_wanted(shape.item)}"
         case Either():
-            return f"{shape.word}, or {_wanted(shape.other)}"
+            return f"{shape.one.what}, or {_wanted(shape.other)}"
         case Record():
             return f"a mapping with the keys {listed(shape.by_key)}"
         case Table():
@@ -187,7 +191,7 @@ def _table(shape: Table, items: list[tuple[Scalar, Node]], path: KeyPath, report
             continue
         value = read(shape.item, node, at, report)
         # A thing that could not be read still has a name: what refers to it is not wrong.
-        values[name] = {} if value is ABSENT and not isinstance(shape.item, Leaf) else value
+        values[name] = {} if value is ABSENT and not isinstance(shape.item, Leaf | Either) else value
     return {name: value for name, value in values.items() if value is not ABSENT}
 
 

@@ -28,7 +28,7 @@ def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:  # noq
             bounds = {"minItems": shape.limit_low, "maxItems": shape.limit, "uniqueItems": shape.distinct}
             return {"type": "array", "items": items, **bounds}
         case Either():
-            return {"oneOf": [{"const": shape.word}, _schema(shape.other, definitions)]}
+            return {"oneOf": [_schema(shape.one, definitions), _schema(shape.other, definitions)]}
         case Table():
             return {
                 "type": ["object", "null"] if shape.limit_low == 0 else "object",

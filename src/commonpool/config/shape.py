@@ -52,10 +52,10 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Either(msgspec.Struct, frozen=True):
-    """One word in place of a list."""
+    """One value in place of a list or a record."""
 
-    word: str
-    other: Series
+    one: Leaf
+    other: Series | Record
 
 
 class Tagged(msgspec.Struct, frozen=True):

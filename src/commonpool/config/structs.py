@@ -8,9 +8,11 @@ from typing import Literal
 
 import msgspec
 
-from commonpool.core.model import Hardware, Isolation, Policy, Residency, Scaling, Window
+from commonpool.core.billing import SharedCost
+from commonpool.core.model import Hardware, Isolation, Lending, Policy, Residency, Scaling, Window
 
 Submitters = Literal["operators", "tenants"]
+Steps = tuple[tuple[int, int], ...]  # prices of a meter: from when (ns), micro-units for one of its units; ascending
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -121,8 +123,23 @@ class Timeouts(msgspec.Struct, frozen=True):
     drain_ns: int = 30_000_000_000  # streams finishing when the product stops
 
 
+class Billing(msgspec.Struct, frozen=True):
+    """What bills are made by, beside the prices of GPU time: those are `Policy.prices`, which the core reads.
+
+    `lending` is by pool, `meters` by name of `core.ledger.METERS`; what is not there is lent at the whole price, or not
+    charged. Records are kept for `retention_ns` after their end, postings for ever.
+    """
+
+    time_zone: str = "UTC"
+    lending: dict[str, Lending] = {}
+    meters: dict[str, Steps] = {}
+    costs: tuple[SharedCost, ...] = ()
+    retention_ns: int = 90 * 86_400_000_000_000
+
+
 class Config(msgspec.Struct, frozen=True):
     """A whole, valid configuration. `apps` is by tenant, then by app name. `state` is where durable files are kept.
+    `store_url` is a PostgreSQL database, or `env:NAME` or `file:PATH` where its URL is; None for SQLite in `state`.
     `job_submitters` says whose keys may submit jobs, which run as the product's user.
 
     `warnings` are sentences about what is allowed and yet hardly meant, each with its file, line and key.
@@ -137,6 +154,8 @@ class Config(msgspec.Struct, frozen=True):
     timeouts: Timeouts = Timeouts()
     body_bytes_max: int = 32 * 1024 * 1024
     job_submitters: Submitters = "operators"
+    billing: Billing = Billing()
     state: Path = Path("var")
+    store_url: str | None = None
     source: Path | None = None
     warnings: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 import http.client
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -10,8 +11,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.acceptance.product import Product, free_port, running
 
@@ -33,9 +35,9 @@ tenants:
 
 
 @contextmanager
-def engine() -> Iterator[int]:
+def engine(*options: str) -> Iterator[int]:
     port = free_port()
-    with subprocess.Popen([sys.executable, str(ENGINE), "--port", str(port)]) as process:
+    with subprocess.Popen([sys.executable, str(ENGINE), "--port", str(port), *options]) as process:
         try:
             yield port
         finally:
@@ -62,6 +64,15 @@ def load(product: Product, tenant: str, finished: set[str], stop: threading.Even
             continue
 
 
+def settled(product: Product) -> list[dict[str, Any]]:
+    """The records when those of what was lost with an earlier process are there, which is a moment after a start."""
+    before: list[dict[str, Any]] = []
+    while (records := product.records()) != before or not records:
+        before = records
+        time.sleep(2)
+    return records
+
+
 def test_nothing_finished_is_lost_and_nothing_counts_twice(tmp_path: Path) -> None:
     finished: set[str] = set()
     with engine() as port, running(tmp_path, CONFIG.format(port=port)) as product:
@@ -82,12 +93,42 @@ def test_nothing_finished_is_lost_and_nothing_counts_twice(tmp_path: Path) -> No
             for thread in threads:
                 thread.join()
             product.start()
-        records = product.records()
+        records = settled(product)
         total = product.cli("usage", "--by", "tenant", "--since", "1h")["total"]
     kept = [(r["request_id"], r["attempt"]) for r in records]
     assert len(kept) == len(set(kept))
     assert finished <= {r["request_id"] for r in records if r["outcome"] == "completed"}
     assert total["requests"] == len({r["request_id"] for r in records})
+    assert {r["outcome"] for r in records if r["reason"] == "stopped"} <= {"failed"}
+
+
+def test_what_ran_when_it_was_killed_is_not_charged_and_the_hours_of_before_are_closed(tmp_path: Path) -> None:
+    with engine("--interval-ms", "3600000") as port, running(tmp_path, CONFIG.format(port=port)) as product:
+        asking = threading.Thread(target=load, args=(product, "support", set(), threading.Event()), daemon=True)
+        asking.start()
+        while not product.get("/admin/v1/status")["replicas"][0]["running"]:
+            time.sleep(0.05)
+        product.interrupt(signal.SIGKILL)
+        product.wait()
+        # given a product that was last known to live two hours ago
+        hour_ns = 3600 * 10**9
+        began_ns = (time.time_ns() // hour_ns - 2) * hour_ns
+        with closing(sqlite3.connect(tmp_path / "var" / "commonpool.db", isolation_level=None)) as database:
+            standing = ("main", began_ns, began_ns + 60 * 10**9, 4000, '{"tenant:support": 2000}')
+            database.execute("INSERT INTO standings VALUES (?, ?, ?, ?, ?)", standing)
+        product.start()
+        deadline = time.monotonic() + 60
+        hours: list[tuple[int, ...]] = []
+        while len(hours) < 2 and time.monotonic() < deadline:
+            time.sleep(0.2)
+            with closing(sqlite3.connect(tmp_path / "var" / "commonpool.db")) as database:
+                hours = database.execute("SELECT hour_ns FROM hours WHERE pool = 'main' ORDER BY hour_ns").fetchall()
+        lost = [record for record in settled(product) if record["reason"] == "stopped"]
+    assert hours[:2] == [(began_ns,), (began_ns + hour_ns,)]
+    assert lost
+    assert {(r["tenant"], r["outcome"], r["status"], r["micro_per_gpu_hour"]) for r in lost} == {
+        ("support", "failed", 500, 0)
+    }
 
 
 def test_apply_changes_a_running_product_without_dropping_a_request(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from commonpool.api import views, wire
 from commonpool.api.operations import ConflictError
+from commonpool.app.billing import Bills
 from commonpool.config import Config, Sources, parse_sources
 from commonpool.core import moves, underuse
 from commonpool.core.events import Released
@@ -111,11 +112,13 @@ class FakeOperations:
         self.fake_jobs = FakeJobs(self.store)
         self._sources = sources()
         self._config = parse_sources(self._sources)
+        self.now = NOW
+        self.fake_bills = Bills(self.store, lambda: self._config, self.now_ns, lambda: None)
         self.machine = Machine(self._config.policy)
         self.underused: tuple[underuse.Underuse, ...] = ()
 
     def now_ns(self) -> int:
-        return NOW
+        return self.now
 
     def admin(self, authorization: bytes) -> bool:
         return authorization == ADMIN
@@ -187,6 +190,10 @@ class FakeOperations:
     def sources(self) -> Sources:
         return self._sources
 
+    def configure(self, sources: Sources) -> None:
+        """As if it had been started with these."""
+        self._sources, self._config = sources, parse_sources(sources)
+
     async def apply(self, sources: Sources, config: Config, revision: int) -> None:
         if revision != self._config.policy.revision:
             raise ConflictError(f"revision {revision} is not in force")
@@ -214,6 +221,9 @@ class FakeOperations:
 
     def jobs(self) -> FakeJobs:
         return self.fake_jobs
+
+    def bills(self) -> Bills:
+        return self.fake_bills
 
     async def keys(self) -> Sequence[Key]:
         return self.store.list_keys()

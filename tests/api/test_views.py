@@ -2,7 +2,7 @@
 
 from commonpool.api import views, wire
 from commonpool.core.model import Cause, Pool, Request, Wait
-from commonpool.core.views import LoanView, PoolView, TenantView
+from commonpool.core.views import BudgetView, LoanView, PoolView, TenantView
 from tests.store.records import usage_record
 
 
@@ -14,8 +14,15 @@ def test_pools_that_the_policy_has() -> None:
 
 def test_tenants_with_their_waits() -> None:
     seen = TenantView("a", "main", 2000, 4000, 500, 300, 0, 100, 2, 5, 70)
-    (status,) = views.tenants([seen], lambda tenant: (7, None) if tenant == "a" else (None, None))
+    (status,) = views.tenants([seen], lambda tenant: (7, None) if tenant == "a" else (None, None), {}, "EUR")
     assert status == wire.TenantStatus("a", "main", 2000, 4000, 500, 300, 0, 100, 5, 2, 7, None, 70)
+
+
+def test_a_tenant_with_its_budget() -> None:
+    seen = TenantView("a", "main", 2000, 4000, 500, 300, 0, 100, 2, 5, 70)
+    budgets = {"a": BudgetView(50, 40, 3, soft=True, until_ns=9)}
+    (status,) = views.tenants([seen], lambda _: (None, None), budgets, "EUR")
+    assert status.budget == wire.BudgetStatus(50, 40, 3, soft=True, until_ns=9, currency="EUR")
 
 
 def test_loans_are_one_line_a_pair() -> None:

@@ -31,6 +31,14 @@ def test_what_is_in_a_group_ends_with_it() -> None:
     cgroup.end(group)
 
 
+def test_what_is_counted_of_a_group(tmp_path: Path) -> None:
+    assert cgroup.counted(tmp_path / "gone") is None
+    (tmp_path / "cpu.stat").write_text("usage_usec 1500\nuser_usec 1000\n")
+    assert cgroup.counted(tmp_path) == cgroup.Counted(1_500_000, None)
+    (tmp_path / "memory.stat").write_text("anon 4096\nfile 8192\nshmem 100\n")
+    assert cgroup.counted(tmp_path) == cgroup.Counted(1_500_000, 4196)
+
+
 @pytest.mark.parametrize(
     ("cgroups", "root", "group"),
     [("9:cpu:/\n0::/inner\n", "/", "inner"), ("0::/outer/inner\n", "/outer", "inner"), ("0::/inner\n", "/inner", ".")],

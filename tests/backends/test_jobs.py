@@ -18,6 +18,7 @@ from commonpool.backends import cgroup
 from commonpool.backends.base import BackendError
 from commonpool.backends.jobrun import Exit, Started
 from commonpool.backends.jobs import LocalJob, LocalJobs
+from commonpool.backends.measure import Taken
 from commonpool.core.model import NS_PER_S, Hardware, Job
 from commonpool.store.jobs import JobAttempt, Task
 
@@ -300,6 +301,44 @@ def test_what_hides_ends_with_the_command(jobs: LocalJobs) -> None:
 def test_one_that_kills_its_runner_at_once_did_run(jobs: LocalJobs) -> None:
     end = run(ended(jobs, shell("kill -9 $PPID; sleep 1000")))
     assert (end.status, end.ran) == (None, True)
+
+
+BUSY = """
+import os, time
+held = bytearray(os.urandom(1 << 20) * 128)
+if os.fork() == 0:  # a child's time is the job's, too
+    while time.process_time() < 0.3:
+        pass
+    os._exit(0)
+os.wait()
+print("ready", flush=True)
+time.sleep({})
+"""
+
+
+def test_what_it_took_is_known_at_its_end(jobs: LocalJobs) -> None:
+    taken = run(ended(jobs, python(BUSY.format(2.5)))).taken
+    assert taken.cpu_ns >= 300_000_000
+    assert taken.memory_mib_s >= 128  # it was seen for at least one of its seconds
+
+
+def test_what_it_took_is_known_without_its_runner(jobs: LocalJobs, tmp_path: Path) -> None:
+    async def story() -> Exit:
+        handle = await jobs.start(JOB, python(BUSY.format(1000)), ATTEMPT)
+        await until(lambda: "ready" in printed(jobs))
+        await until(lambda: said_to_have_taken(tmp_path / "jobs" / "j1" / "1.lock") >= 128)
+        os.kill(jobs.runners()[0], signal.SIGKILL)
+        return await handle.wait()
+
+    end = run(story())
+    assert (end.status, end.ran) == (None, True)
+    assert end.taken.cpu_ns >= 300_000_000
+    assert end.taken.memory_mib_s >= 128
+
+
+def said_to_have_taken(lock: Path) -> int:
+    """MiB × seconds, by what its runner said last."""
+    return msgspec.json.decode(lock.read_bytes(), type=Taken).memory_mib_s
 
 
 def test_an_end_that_nobody_saw_was_when_it_was_last_known_to_live(jobs: LocalJobs, tmp_path: Path) -> None:

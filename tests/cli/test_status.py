@@ -78,6 +78,16 @@ def test_lines_below() -> None:
     ]
 
 
+def test_a_budget_has_a_line() -> None:
+    budget = wire.BudgetStatus(5_000_000_000, 41_209_999, 0, soft=False, until_ns=NOW, currency="EUR")
+    holds = msgspec.structs.replace(budget, held_micro=3_100_000)
+    tenants = (msgspec.structs.replace(TENANT, budget=budget), msgspec.structs.replace(BORROWER, budget=holds))
+    assert [line for line in lines(status(tenants=tenants)) if "spent" in line] == [
+        "tenant support: 41.20 of 5000.00 EUR spent this month",
+        "tenant research: 41.20 of 5000.00 EUR spent this month, 3.10 held for what is open",
+    ]
+
+
 def model(**changes: object) -> wire.ModelStatus:
     changed: wire.ModelStatus = msgspec.structs.replace(MODEL, **{"name": "m", "wanted": 2, "ready": 2, **changes})
     return changed

@@ -8,9 +8,11 @@ import msgspec
 
 from commonpool.backends.base import Adopted, BackendError
 from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Model
+from commonpool.control.held import Held
 from commonpool.control.replicas import Supervisor
 from commonpool.control.seat import Gates, Seat, State, Timing, Told, World
 from commonpool.core.effects import StartReplica
+from commonpool.core.metering import Note
 from commonpool.core.model import NS_PER_S, Policy, Pool, Replica
 from commonpool.engines.base import Target
 from tests.backends.scripted import ScriptedEngine, scripted
@@ -132,9 +134,18 @@ class Stage(msgspec.Struct):
     diary: Diary
     engine: ScriptedEngine
     backend: FakeBackend
+    held: Held
+    notes: list[Note]
 
     def seat(self, replica_id: str = "m-0.1") -> Seat:
-        world = World(told=self.diary.told(), clock=self.time, sleep=self.time.sleep, gates=Gates(2), timing=TIMING)
+        world = World(
+            told=self.diary.told(),
+            held=self.held,
+            clock=self.time,
+            sleep=self.time.sleep,
+            gates=Gates(2),
+            timing=TIMING,
+        )
         return Seat(embedded("m"), 0, replica(replica_id), self.backend, world)
 
     def supervisor(self, config: Config) -> Supervisor:
@@ -142,6 +153,7 @@ class Stage(msgspec.Struct):
             config,
             self.time,
             self.diary.told(),
+            self.held,
             backends={EmbeddedEngine: self.backend, AttachedEngine: self.backend},
             sleep=self.time.sleep,
             timing=TIMING,
@@ -152,7 +164,10 @@ class Stage(msgspec.Struct):
 async def stage() -> AsyncIterator[Stage]:
     async with scripted() as engine:
         diary = Diary()
-        yield Stage(Time(), diary, engine, FakeBackend(engine, diary))
+        time = Time()
+        notes: list[Note] = []
+        held = Held(notes.extend, time, lambda: 0)
+        yield Stage(time, diary, engine, FakeBackend(engine, diary), held, notes)
 
 
 @contextlib.asynccontextmanager

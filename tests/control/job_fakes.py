@@ -8,6 +8,8 @@ from pathlib import Path
 from commonpool.backends.base import BackendError
 from commonpool.backends.joblog import LogPart
 from commonpool.backends.jobrun import Exit
+from commonpool.backends.measure import Taken
+from commonpool.control.held import Held
 from commonpool.control.jobs import Jobs
 from commonpool.core.machine import Machine
 from commonpool.core.model import (
@@ -55,6 +57,9 @@ def task(*command: str, retries: int = 0) -> Task:
     return Task(command or ("train",), "/", retries=retries)
 
 
+TAKEN = Taken(cpu_ns=7, memory_mib_s=9)  # by each attempt that ends
+
+
 class FakeAttempt:
     """A `JobHandle`: it notes what is asked of it, and ends when a test says so."""
 
@@ -72,7 +77,7 @@ class FakeAttempt:
         self.asked.append("stop")
 
     def end(self, status: int | None, ended_ns: int, *, asked: bool = False, stopped: bool = False) -> None:
-        self._end.set_result(Exit(status, ended_ns, asked, stopped))
+        self._end.set_result(Exit(status, ended_ns, asked, stopped, taken=TAKEN))
 
     def lose(self, ended_ns: int, *, ran: bool) -> None:
         """Nobody saw how it ended."""
@@ -155,8 +160,15 @@ class World:
         self.desk = CoreDesk(Machine(self.policy), lambda: self.now, self.journal, lambda _: None)
         if self.node is not None:
             self.desk.node_seen(self.node)
+        self.held = Held(self.desk.note, lambda: self.now, lambda: 0)
         self.jobs = Jobs(
-            self.store, self.desk, self.backend, lambda: self.now, self._spawn, new_id=lambda: next(self._ids)
+            self.store,
+            self.desk,
+            self.backend,
+            lambda: self.now,
+            self._spawn,
+            self.held,
+            new_id=lambda: next(self._ids),
         )
         await self.jobs.start()
 

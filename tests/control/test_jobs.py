@@ -8,8 +8,11 @@ import pytest
 
 from commonpool.backends.base import BackendError
 from commonpool.core.effects import Checkpoint
+from commonpool.core.ledger import Phase, Span
 from commonpool.core.model import NS_PER_S, Device, Hardware, Node, Outcome
+from commonpool.store.frames import frames
 from commonpool.store.jobs import JobAttempt, JobError, JobNotFoundError, JobState, Task
+from commonpool.store.journal import decoder
 from tests.control.job_fakes import START_NS, World, job, policy, task
 
 Story = Callable[[World], Awaitable[None]]
@@ -44,8 +47,33 @@ def test_a_job_runs_and_is_billed(tmp_path: Path) -> None:
         (billed,) = world.records()
         assert (billed.request_id, billed.endpoint, billed.outcome) == (record.job.id, "job", Outcome.COMPLETED)
         assert billed.milli_gpu_ns == 2000 * 3600 * NS_PER_S
+        assert (billed.cpu_ns, billed.memory_mib_s) == (7, 9)  # as its backend measured them
 
     tell(tmp_path, story)
+
+
+def test_what_its_runner_held_is_noted_until_the_end_that_the_runner_says(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record = await world.jobs.submit(job(), task())
+        await world.settle()
+        ended = START_NS + 60 * NS_PER_S
+        world.now = ended + 5 * NS_PER_S  # that is heard of later
+        world.backend.attempts[record.job.id, 1].end(0, ended)
+        await world.settle()
+        (held,) = (span for span in spans(world) if span.phase is Phase.HELD)
+        assert (held.id, held.pool, held.milli_gpu) == (record.job.id, "main", 2000)
+        assert (held.start_ns, held.end_ns) == (START_NS, ended)
+        (given,) = (span for span in spans(world) if span.phase is Phase.SERVING)
+        assert (given.id, given.start_ns, given.end_ns) == (record.job.id, START_NS, world.now)
+
+    tell(tmp_path, story)
+
+
+def spans(world: World) -> list[Span]:
+    """What the journal has of them."""
+    decode = decoder()
+    data = b"".join(world.journal.path(segment).read_bytes() for segment in world.journal.segments())
+    return [note for each in frames(data) if isinstance(note := decode(each.payload), Span)]
 
 
 def test_one_waits_behind_another_and_says_why(tmp_path: Path) -> None:

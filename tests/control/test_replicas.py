@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from commonpool.config.structs import Model
+from commonpool.control.held import Held
 from commonpool.control.replicas import STARTS_AT_ONCE, StartError, Supervisor
 from commonpool.control.seat import State
 from commonpool.core.effects import StartReplica
@@ -259,5 +260,6 @@ def test_a_real_engine_that_crashes_at_its_start_is_one_sentence(tmp_path: Path)
 
 
 def _real(folder: Path, model: Model) -> tuple[Supervisor, Diary]:
-    diary = Diary()
-    return Supervisor(msgspec.structs.replace(config(model), state=folder), Time(), diary.told()), diary
+    diary, time = Diary(), Time()
+    held = Held(lambda _: None, time, lambda: 0)
+    return Supervisor(msgspec.structs.replace(config(model), state=folder), time, diary.told(), held), diary

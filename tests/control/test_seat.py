@@ -4,6 +4,7 @@ import asyncio
 import gc
 
 from commonpool.control.seat import Gates, State
+from commonpool.core.ledger import Phase, Span
 from tests.backends.scripted import PATHS
 from tests.control.fakes import TIMING, checked, ready, replica, settled, stage, state, until
 from tests.engines.running import run
@@ -248,5 +249,27 @@ def test_one_that_ends_by_itself_while_it_is_ended_is_lost_once() -> None:
             at.backend.handles["m-0.1"].end.set_result("gone")
             await seat.end()
             assert at.diary.wrote("lost") == ["m-0.1"]
+
+    run(main)
+
+
+# -- what was there ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_on_its_devices_is_noted_from_its_start_until_nothing_is_left_of_it() -> None:
+    async def main() -> None:
+        async with stage() as at:
+            at.time.now_ns = 100
+            seat = at.seat()
+            seat.begin()
+            await until(lambda: at.diary.wrote("ready"))
+            began = at.time.now_ns
+            at.time.now_ns += 50
+            await seat.end()
+            (span,) = (note for note in at.notes if isinstance(note, Span))
+            assert (span.id, span.phase, span.pool) == ("m-0.1", Phase.HELD, "gpus")
+            assert span.milli_gpu == seat.replica.milli_gpu
+            assert 100 <= span.start_ns <= began
+            assert span.end_ns >= began + 50
 
     run(main)

@@ -21,6 +21,7 @@ from commonpool.core.events import (
     Resumed,
 )
 from commonpool.core.machine import Machine
+from commonpool.core.metering import Note
 from commonpool.core.model import (
     Job,
     Node,
@@ -35,7 +36,8 @@ from commonpool.core.model import (
 )
 from commonpool.engines.base import Adapter, Target
 from commonpool.gateway.desk import CoreDesk
-from commonpool.store.journal import Journal, JournalError
+from commonpool.store.frames import frames
+from commonpool.store.journal import Journal, JournalError, decoder
 from tests.core.clusters import deployment, rules
 from tests.core.worlds import CONTEXT, policy, tenant
 
@@ -44,7 +46,7 @@ def nothing() -> None:
     """What a waiter does when it has nothing to do."""
 
 
-class Note:
+class Client:
     """A waiter that writes down what it hears, and may act on it."""
 
     def __init__(self, name: str, heard: list[str]) -> None:
@@ -111,11 +113,11 @@ class FullJournal(Journal):
 
     full = False
 
-    def append(self, record: UsageRecord) -> None:
+    def append(self, *notes: Note) -> None:
         if self.full:
             self.healthy = False
             raise JournalError("The disk is full.")
-        super().append(record)
+        super().append(*notes)
 
     def probe(self) -> bool:
         self.healthy = not self.full
@@ -141,8 +143,8 @@ class Room:
         target = Target(name, "127.0.0.1", 1, Adapter("openai"), "m")
         self.desk.replica_ready(Replica(name, "m", 2000, 4, 4 * CONTEXT), target)
 
-    def submit(self, name: str) -> Note:
-        note = Note(name, self.heard)
+    def submit(self, name: str) -> Client:
+        note = Client(name, self.heard)
         self.desk.submit(note.request, note)
         return note
 
@@ -165,7 +167,7 @@ def test_a_waiter_that_ends_at_once_keeps_the_order_and_the_stack_flat(tmp_path:
     room = Room(tmp_path)
     room.submit("r0")
     room.submit("r1")
-    notes = [Note(f"x{n}", room.heard) for n in range(900)]
+    notes = [Client(f"x{n}", room.heard) for n in range(900)]
     for note in notes:
         note.on_dispatch = partial(room.end, note.name, Outcome.CANCELLED)
         room.desk.submit(note.request, note)
@@ -191,11 +193,11 @@ def test_a_cancelled_waiter_hears_nothing_and_holds_nothing(tmp_path: Path) -> N
 def test_a_client_that_goes_between_decision_and_call_gives_its_slot_back(tmp_path: Path) -> None:
     room = Room(tmp_path)
     room.submit("r0")
-    second = Note("late", room.heard)
+    second = Client("late", room.heard)
     room.submit("r1")
     room.desk.submit(second.request, second)
     room.submit("r3")
-    mover = Note("mover", room.heard)
+    mover = Client("mover", room.heard)
     mover.on_dispatch = partial(room.desk.cancel, "r3")
     room.desk.submit(mover.request, mover)
     for name in ("r0", "r1", "late"):
@@ -227,6 +229,102 @@ def test_a_failed_attempt_is_tried_on_another_replica_and_then_reported(tmp_path
     room.journal.close()
 
 
+def noted(room: Room) -> list[tuple[str, str]]:
+    """What the journal has of attempts, in order."""
+    decode = decoder()
+    found = []
+    for segment in room.journal.segments():
+        for each in frames(room.journal.path(segment).read_bytes()):
+            note = decode(each.payload)
+            if isinstance(note, UsageRecord):
+                found.append((note.request_id, str(note.outcome)))
+    return found
+
+
+def test_an_attempt_is_noted_before_it_is_sent_anywhere(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    before: list[list[tuple[str, str]]] = []
+    client = Client("r0", room.heard)
+    client.on_dispatch = lambda: before.append(noted(room))
+    room.desk.submit(client.request, client)
+    assert before == [[("r0", "running")]]
+    # the next one is noted together with the record that makes room for it
+    room.submit("r1")
+    waiting = Client("r2", room.heard)
+    waiting.on_dispatch = lambda: before.append(noted(room))
+    room.desk.submit(waiting.request, waiting)
+    room.end("r0")
+    assert before[1][-2:] == [("r0", "completed"), ("r2", "running")]
+    room.journal.close()
+
+
+def test_what_arrives_in_one_turn_is_noted_by_one_write_and_sent_on_after_that(tmp_path: Path) -> None:
+    room = Room(tmp_path, policy(tenant("a", 1000, elastic_cap=1000), milli_gpu=2000))
+    later: list[Callable[[], None]] = []
+    room.desk = CoreDesk(room.desk.machine, lambda: room.now, room.journal, room.seen.append, later.append)
+    room.ready("m-0")
+    room.submit("r0")
+    room.submit("r1")
+    room.submit("r2")  # waits
+    assert (room.heard, noted(room), len(later)) == ([], [], 1)
+    later.pop()()
+    assert room.heard == ["r0 to m-0 #1", "r1 to m-0 #1"]
+    assert noted(room) == [("r0", "running"), ("r1", "running")]
+    # what ends is recorded before anybody is told, and what is put off comes with it
+    room.desk.cancel("r2")
+    room.end("r1")
+    room.submit("r3")
+    assert (room.heard[2:], len(later)) == ([], 1)
+    room.end("r0")
+    assert noted(room)[-2:] == [("r3", "running"), ("r0", "completed")]
+    assert room.heard[2:] == ["r3 to m-0 #1"]
+    later.pop()()
+    assert room.heard[2:] == ["r3 to m-0 #1"]
+    # one that leaves in between is sent nowhere
+    room.submit("r4")
+    room.desk.cancel("r4")
+    assert noted(room)[-1] == ("r4", "cancelled")
+    assert room.heard[3:] == []
+    room.journal.close()
+
+
+def test_a_job_is_noted_before_it_is_started_and_one_of_an_earlier_run_when_it_is_taken_up(tmp_path: Path) -> None:
+    room = Room(tmp_path, policy(tenant("a", 1000), milli_gpu=2000))
+    before: list[list[tuple[str, str]]] = []
+    room.jobs.on_start = lambda: before.append(noted(room))
+    room.now = 5
+    room.desk.submit_job(Job("j1", "a", "app", "main", "batch", 500), room.jobs)
+    assert before == [[("j1", "running")]]
+    room.desk.resume_job(JobResumed(Job("j0", "a", "app", "main", "batch", 500), 3, 1, 2), room.jobs)
+    assert noted(room)[1:] == [("j0", "running")]
+    room.journal.close()
+
+
+def test_what_is_noted_while_the_journal_is_full_is_kept_in_order(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.submit("r0")
+    room.journal.full = True
+    room.end("r0", Outcome.FAILED, retry=True)
+    room.journal.full = False
+    room.desk.tick()  # what failed is trusted again
+    room.end("r0", attempt=2)
+    assert noted(room) == [("r0", "running"), ("r0", "failed"), ("r0", "running"), ("r0", "completed")]
+    room.journal.close()
+
+
+def test_a_journal_that_has_kept_records_for_too_long_takes_nothing_new(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.submit("r0")
+    room.journal.overdue = "for 24 hours nothing was stored."
+    refused = room.submit("r1")
+    assert refused.refusal is not None
+    assert refused.refusal.reason is Reason.NO_JOURNAL
+    assert "for 24 hours nothing was stored" in refused.refusal.message
+    room.end("r0")
+    assert noted(room)[-1] == ("r0", "completed")
+    room.journal.close()
+
+
 def test_without_a_journal_nothing_new_is_served_and_nothing_is_lost(tmp_path: Path) -> None:
     room = Room(tmp_path)
     room.submit("r0")
@@ -241,7 +339,7 @@ def test_without_a_journal_nothing_new_is_served_and_nothing_is_lost(tmp_path: P
     room.journal.full = False
     room.desk.tick()
     assert room.submit("r3").refusal is None
-    assert room.journal.appended == 1
+    assert room.journal.appended == 3  # what began and ended, and what began again
     room.journal.close()
 
 
@@ -361,7 +459,7 @@ def test_a_decision_for_a_replica_that_nobody_can_reach_is_a_failed_attempt(tmp_
 def test_a_request_of_an_earlier_run_ends_like_any_other(tmp_path: Path) -> None:
     room = Room(tmp_path)
     room.now = 100
-    note = Note("r0", room.heard)
+    note = Client("r0", room.heard)
     room.desk.resume(Resumed(note.request, 2, 10, 20, "m-0"), note)
     assert (room.heard, room.desk.open_request("r0")) == ([], note.request)
     room.submit("r1")

@@ -39,6 +39,13 @@ def test_retry_after_is_rounded_up(retry_after_ns: int | None, lines: bytes) -> 
     assert of_refusal(Refuse("r", Reason.QUEUE_FULL, "", retry_after_ns)).headers() == lines
 
 
+def test_a_spent_budget_tells_clients_not_to_try_again() -> None:
+    error = of_refusal(Refuse("r", Reason.BUDGET, "", None))
+    assert error.headers() == b"x-should-retry: false\r\n"
+    assert json.loads(error.body())["error"]["type"] == "insufficient_quota"
+    assert json.loads(of_refusal(Refuse("r", Reason.PROMISE, "", 1)).body())["error"]["type"] == "rate_limit_error"
+
+
 def test_an_unknown_model_names_those_that_are_open() -> None:
     error = model_not_found("smol", ["b", "a"])
     assert (error.status, error.code, error.param) == (404, "model_not_found", "model")

@@ -137,6 +137,7 @@ def test_completions_embeddings_and_models() -> None:
     [
         (Reason.NEVER_FITS, openai.BadRequestError),
         (Reason.QUEUE_FULL, openai.RateLimitError),
+        (Reason.BUDGET, openai.RateLimitError),
         (Reason.NO_REPLICA, openai.InternalServerError),
         (Reason.UNKNOWN_TENANT, openai.PermissionDeniedError),
         (Reason.UNKNOWN_MODEL, openai.NotFoundError),
@@ -189,6 +190,18 @@ def test_it_retries_a_429_after_the_time_we_name() -> None:
             await relenting
             assert answer.choices[0].message.content == "hi there"
             assert len({request.id for request in here.desk.requests}) == 3
+
+    run(main)
+
+
+def test_a_spent_budget_is_not_tried_again() -> None:
+    async def main() -> None:
+        async with world(identify=known) as here, client(here, retries=2) as api:
+            here.desk.refusal = (Reason.BUDGET, "All is spent.", None)
+            with pytest.raises(openai.RateLimitError, match="All is spent") as raised:
+                await api.chat.completions.create(model="tiny", messages=MESSAGES)
+            assert (raised.value.code, raised.value.type) == ("insufficient_quota", "insufficient_quota")
+            assert len(here.desk.requests) == 1
 
     run(main)
 

@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Outcome
 from commonpool.observe import metrics
 from commonpool.observe.metrics import (
+    BooksGauges,
     Gauges,
     JournalGauges,
     Meter,
@@ -94,6 +95,7 @@ def test_gauges_are_read_at_the_scrape() -> None:
         journal=JournalGauges(backlog_bytes=120, healthy=False, writer_alarm=True),
         pools=(PoolGauges("main", capacity=8000, free=1500, fragmented=500),),
         models=(ModelGauges("m", wanted=3, ready=1, starting=2, failures=4),),
+        books=(BooksGauges("main", behind_ns=1_500_000_000, uncharged=0, unreported=2000 * 10**9),),
     )
 
     def read() -> Gauges:
@@ -103,6 +105,9 @@ def test_gauges_are_read_at_the_scrape() -> None:
     meter = Meter(read)
     assert reads == []
     found = scrape(meter)
+    assert found["commonpool_books_behind_seconds{pool=main}"] == 1.5
+    assert found["commonpool_books_uncharged_gpu_seconds{pool=main}"] == 0
+    assert found["commonpool_books_unreported_gpu_seconds{pool=main}"] == 2
     assert len(reads) == 1
     assert found["commonpool_tenant_guaranteed_gpus{tenant=a}"] == 2
     assert found["commonpool_tenant_in_use_gpus{tenant=a}"] == 2.25

@@ -22,6 +22,8 @@ from commonpool.store.contract import KeyNotFoundError, QueryError, StoreError
 
 BODY_BYTES_MAX = 16 * 1024 * 1024  # a configuration of many tenants' files fits; anything larger is a mistake
 
+STATUS_OK = 200
+
 LOCAL = "local"  # somebody on the same machine, without a key
 
 log = logging.getLogger(__name__)
@@ -50,7 +52,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     one. It returns what `answer` says: a struct for JSON, bytes for any other `media`. `public` ones ask for no key.
     One that is `by_tenant` answers a tenant's data key too: its handler takes the key's `Principal`, last, and keeps to
     what is that tenant's own. None is an operator, who may know of all. The handler of one that is `audited` takes who
-    asks, last: the id of an admin key, or LOCAL.
+    asks, last: the id of an admin key, or LOCAL. One to which the same may be sent `again` returns its answer and
+    whether that is new; what was there already is answered with 200.
     """
 
     method: str
@@ -65,6 +68,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     public: bool = False
     by_tenant: bool = False
     audited: bool = False
+    again: bool = False
 
 
 class BadRequestError(OperationError):
@@ -150,8 +154,12 @@ async def _answer(operations: Operations, endpoint: Endpoint, request: Request) 
     if endpoint.audited:
         given.append(operations.caller(key) or LOCAL)
     answer = await endpoint.handler(operations, *given)
+    status = endpoint.status
+    if endpoint.again:
+        answer, is_new = answer
+        status = status if is_new else STATUS_OK
     content = answer if endpoint.media != JSON else msgspec.json.encode(answer)
-    return Response(content, endpoint.status, SAFE, endpoint.media)
+    return Response(content, status, SAFE, endpoint.media)
 
 
 def _refusal(error: Exception) -> Response:

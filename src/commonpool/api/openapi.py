@@ -9,7 +9,7 @@ import jinja2
 import msgspec
 
 from commonpool.api import wire
-from commonpool.api.http import HTML, JSON, Endpoint, Nothing
+from commonpool.api.http import HTML, JSON, STATUS_OK, Endpoint, Nothing
 from commonpool.api.operations import Operations
 
 REF = "#/components/schemas/{name}"
@@ -53,15 +53,17 @@ def _describe(endpoint: Endpoint, parameters: dict[str, Any] | None) -> dict[str
     schema = _schema(endpoint.answer) if endpoint.media == JSON else {"type": "string"}
     failure = {"description": "why not", "content": {JSON: {"schema": _schema(wire.Failure)}}}
     noun = endpoint.handler.__module__.rpartition(".")[2]
+    success = {
+        "description": endpoint.summary,
+        "content": {endpoint.media.partition(";")[0]: {"schema": schema}},
+    }
+    statuses = {endpoint.status, STATUS_OK} if endpoint.again else {endpoint.status}
     described: dict[str, Any] = {
         "operationId": f"{noun}_{endpoint.handler.__name__}",
         "tags": [noun],
         "summary": endpoint.summary,
         "responses": {
-            str(endpoint.status): {
-                "description": endpoint.summary,
-                "content": {endpoint.media.partition(";")[0]: {"schema": schema}},
-            },
+            **{str(status): success for status in sorted(statuses)},
             "default": failure,
         },
     }

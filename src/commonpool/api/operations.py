@@ -4,13 +4,17 @@ Everything is called on the event loop. Methods that are not `async` answer from
 and do their blocking work elsewhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
+
+import msgspec
 
 from commonpool.api import wire
 from commonpool.backends.joblog import LogPart
 from commonpool.config import Config, Sources
+from commonpool.core.billing import Bill, Lent
 from commonpool.core.hints import Hint
+from commonpool.core.ledger import Posting
 from commonpool.core.model import Job, UsageRecord, Wait
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
@@ -18,6 +22,7 @@ from commonpool.core.views import LoanView
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, Task
 from commonpool.store.keys import NewKey
+from commonpool.store.ledger import EndPlace, Reading, Reconciliation
 from commonpool.store.releases import Release
 
 
@@ -83,6 +88,72 @@ class Jobs(Protocol):
 
     async def cancel(self, job_id: str) -> JobRecord:
         """End a job, and return when it has ended. Raises JobNotFoundError."""
+
+
+class Billed(msgspec.Struct, frozen=True):
+    """A bill of what is in the books until `until_ns`. `closed`: all of it lies in closed months, and never changes.
+
+    `forecast_micro` is its total at the end of the period, None where that is over. `notes` are sentences.
+    """
+
+    bill: Bill
+    until_ns: int
+    closed: bool
+    forecast_micro: int | None
+    notes: tuple[str, ...] = ()
+
+
+class Month(msgspec.Struct, frozen=True):
+    """A month of the billing time zone. `over`: all its hours are in the books. `closed_ns` is when it was, by whom."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    over: bool
+    closed_ns: int | None = None
+    by: str = ""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """An attempt and its postings, of which those about `booked` hours are in the books.
+
+    `problem` says why there are none.
+    """
+
+    record: UsageRecord
+    postings: tuple[Posting, ...]
+    booked: frozenset[int]
+    problem: str = ""
+
+
+class Bills(Protocol):
+    """What the books of the running product say: of hours that are over, never of the one that goes on."""
+
+    async def bill(self, start_ns: int, end_ns: int, by: Sequence[str], filters: Filters) -> Billed:
+        """The bill of a period, by some of `core.statement.DIMENSIONS`, filtered by some of its FILTERS."""
+
+    async def lending(self, start_ns: int, end_ns: int) -> tuple[int, Mapping[tuple[str, str], Lent]]:
+        """Until when the books are, and what each account lent to each borrower in a period."""
+
+    async def months(self) -> Sequence[Month]:
+        """The months since the books began, oldest first."""
+
+    async def close(self, name: str, by: str) -> Month:
+        """Close a month, once and for ever. ConflictError where it is closed, not over, or not in the books."""
+
+    async def read(self, reading: Reading) -> bool:
+        """Take down a reading; False where it is there already. ConflictError where it cannot be any more."""
+
+    async def reconciliations(self, since_ns: int, until_ns: int) -> Sequence[Reconciliation]:
+        """As the store's."""
+
+    async def settled(self, request_id: str) -> Sequence[Settled]:
+        """All attempts at a request, in order, with all their postings; what ended before the call is among them."""
+
+    async def worked(
+        self, start_ns: int, end_ns: int, filters: Filters, after: EndPlace | None, limit: int
+    ) -> Sequence[Settled]:
+        """The attempts that a bill's work is made of, in pages as the store's, with their postings in the period."""
 
 
 class Principal(Protocol):
@@ -183,6 +254,9 @@ class Operations(Protocol):
 
     def jobs(self) -> Jobs:
         """The jobs."""
+
+    def bills(self) -> Bills:
+        """The bills."""
 
     async def keys(self) -> Sequence[Key]:
         """All keys, the oldest first."""

@@ -7,6 +7,7 @@ from starlette.routing import BaseRoute
 
 from commonpool import __version__
 from commonpool.api import (
+    bill,
     config,
     grants,
     health,
@@ -16,11 +17,15 @@ from commonpool.api import (
     metrics,
     nodes,
     openapi,
+    periods,
     placement,
+    readings,
+    reconcile,
     releases,
     replicas,
     requests,
     status,
+    trace,
     usage,
 )
 from commonpool.api.operations import Operations
@@ -32,7 +37,12 @@ ENDPOINTS: tuple[http.Endpoint, ...] = (
     *nodes.ENDPOINTS,
     *placement.ENDPOINTS,
     *usage.ENDPOINTS,
+    *bill.ENDPOINTS,
+    *periods.ENDPOINTS,
+    *reconcile.ENDPOINTS,
+    *readings.ENDPOINTS,
     *requests.ENDPOINTS,
+    *trace.ENDPOINTS,
     *keys.ENDPOINTS,
     *grants.ENDPOINTS,
     *releases.ENDPOINTS,

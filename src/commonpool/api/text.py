@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 from commonpool.core.model import NS_PER_S
-from commonpool.core.pricing import round_lines
+from commonpool.core.pricing import COST_UNIT, round_lines
 
 NONE = "–"
 PS_PER_MS = 10**9  # GPU seconds come as exact decimals of twelve places
@@ -36,19 +37,36 @@ def gpu_seconds(column: Sequence[Decimal]) -> list[str]:
     return [thousandths(value) for value in rounded_milliseconds(column)]
 
 
+def rounded_milli_hours(column: Sequence[Decimal]) -> list[int]:
+    """GPU seconds as whole thousandths of GPU hours whose sum is the rounded sum."""
+    exact = {f"{at:09d}": int(value.scaleb(12)) for at, value in enumerate(column)}
+    return [value for _, value in sorted(round_lines(exact, COST_UNIT // 1000).items())]
+
+
+def gpu_hours(column: Sequence[Decimal]) -> list[str]:
+    """A column of GPU seconds as GPU hours that adds up as shown: `1,234.500`."""
+    return [thousandths(value) for value in rounded_milli_hours(column)]
+
+
 def thousandths(value: int) -> str:
     """`1,234.500`."""
-    return f"{value // 1000:,}.{value % 1000:03d}"
+    return f"{'-' if value < 0 else ''}{abs(value) // 1000:,}.{abs(value) % 1000:03d}"
 
 
 def money(micro: int) -> str:
     """`12.500000`: all six decimals, so that a column adds up as shown."""
-    return f"{micro // 10**6:,}.{micro % 10**6:06d}"
+    return f"{'-' if micro < 0 else ''}{abs(micro) // 10**6:,}.{abs(micro) % 10**6:06d}"
 
 
 def moment(at_ns: int | None) -> str:
     """`2026-01-31 10:00:00Z`."""
     return NONE if at_ns is None else f"{datetime.fromtimestamp(at_ns // NS_PER_S, UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def local(at_ns: int, time_zone: str) -> str:
+    """`2026-11-03 14:00 Europe/Berlin`."""
+    at = datetime.fromtimestamp(at_ns // NS_PER_S, UTC).astimezone(ZoneInfo(time_zone))
+    return f"{at:%Y-%m-%d %H:%M} {time_zone}"
 
 
 def age(since_ns: int, now_ns: int) -> str:

@@ -39,7 +39,7 @@ class RecordsQuery(Period, frozen=True):
 
 
 async def records(operations: Operations, query: RecordsQuery) -> wire.Records:
-    since_ns, until_ns = _period(operations, query)
+    since_ns, until_ns = between(operations, query)
     found = await operations.records(since_ns, until_ns, _place(query.after), RECORDS_MAX)
     last = found[-1] if len(found) == RECORDS_MAX else None
     after = None if last is None else f"{last.arrived_ns}.{last.attempt}.{last.request_id}"
@@ -59,7 +59,7 @@ def _place(after: str) -> Place | None:
 
 async def usage(operations: Operations, query: UsageQuery) -> wire.UsageTable:
     by = tuple(name.strip() for name in query.by.split(",") if name.strip())
-    since_ns, until_ns = _period(operations, query)
+    since_ns, until_ns = between(operations, query)
     filters = {name: getattr(query, name) for name in FILTERABLE if getattr(query, name)}
     table = await operations.usage(by, since_ns, until_ns, filters)
     return wire.UsageTable(
@@ -73,7 +73,7 @@ async def usage(operations: Operations, query: UsageQuery) -> wire.UsageTable:
 
 
 async def loans(operations: Operations, query: Period) -> wire.LoanTable:
-    since_ns, until_ns = _period(operations, query)
+    since_ns, until_ns = between(operations, query)
     sums = tuple(
         wire.LoanSum(
             row.lender,
@@ -88,7 +88,7 @@ async def loans(operations: Operations, query: Period) -> wire.LoanTable:
     return wire.LoanTable(since_ns, until_ns, sums)
 
 
-def _period(operations: Operations, period: Period) -> tuple[int, int]:
+def between(operations: Operations, period: Period) -> tuple[int, int]:
     until_ns = operations.now_ns() if period.until_ns is None else period.until_ns
     if until_ns < period.since_ns:
         raise BadRequestError(f"the period ends ({until_ns}) before it begins ({period.since_ns})", param="until_ns")

@@ -6,7 +6,7 @@ from commonpool.api import wire
 from commonpool.core import explain, pictures, trial
 from commonpool.core.model import Hardware, Outcome, Pool, Request, UsageRecord, Wait
 from commonpool.core.state import State
-from commonpool.core.views import LoanView, ModelView, PoolView, TenantView
+from commonpool.core.views import BudgetView, LoanView, ModelView, PoolView, TenantView
 
 Waits = Callable[[str], tuple[int | None, int | None]]
 
@@ -20,8 +20,10 @@ def pools(views: Iterable[PoolView], policy: Mapping[str, Pool]) -> tuple[wire.P
     )
 
 
-def tenants(views: Iterable[TenantView], waits: Waits) -> tuple[wire.TenantStatus, ...]:
-    """The tenants; `waits` gives p50 and p99 of a tenant by name."""
+def tenants(
+    views: Iterable[TenantView], waits: Waits, budgets: Mapping[str, BudgetView], currency: str
+) -> tuple[wire.TenantStatus, ...]:
+    """The tenants; `waits` gives p50 and p99 of a tenant by name, `budgets` has those that there are."""
     found = []
     for view in views:
         wait_ns_p50, wait_ns_p99 = waits(view.tenant)
@@ -40,9 +42,14 @@ def tenants(views: Iterable[TenantView], waits: Waits) -> tuple[wire.TenantStatu
                 wait_ns_p50=wait_ns_p50,
                 wait_ns_p99=wait_ns_p99,
                 granted_until_ns=view.granted_until,
+                budget=_budget(budgets[view.tenant], currency) if view.tenant in budgets else None,
             )
         )
     return tuple(found)
+
+
+def _budget(view: BudgetView, currency: str) -> wire.BudgetStatus:
+    return wire.BudgetStatus(view.limit, view.spent, view.held, view.soft, view.until_ns, currency)
 
 
 def models(views: Iterable[ModelView]) -> tuple[wire.ModelStatus, ...]:

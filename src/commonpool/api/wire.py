@@ -61,11 +61,25 @@ class PoolStatus(msgspec.Struct, frozen=True):
     scaled: bool
 
 
+class BudgetStatus(msgspec.Struct, frozen=True):
+    """What a tenant has spent of its budget for this month, and what more is held for what is open.
+
+    `soft`: so much is spent that a warning says so. `until_ns` is when the month ends; 0 while that is not known.
+    """
+
+    month_micro: int
+    spent_micro: int
+    held_micro: int
+    soft: bool
+    until_ns: int
+    currency: str
+
+
 class TenantStatus(msgspec.Struct, frozen=True):
     """A tenant now. `due_milli_gpu` is the part of what it lent that it needs back.
 
     `granted_until_ns` is when the grant ends that `elastic_cap_milli_gpu` comes from, None where it is as configured.
-    Waits are over the last ten minutes, None where nothing was dispatched.
+    Waits are over the last ten minutes, None where nothing was dispatched. `budget` is None where it has none.
     """
 
     name: str
@@ -81,6 +95,7 @@ class TenantStatus(msgspec.Struct, frozen=True):
     wait_ns_p50: int | None
     wait_ns_p99: int | None
     granted_until_ns: int | None = None
+    budget: BudgetStatus | None = None
 
 
 class LoanStatus(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """What differs between the product in one process on one machine and the product over several nodes."""
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ from commonpool.config import Config
 from commonpool.config.structs import Address
 from commonpool.control.nodes import Nodes
 from commonpool.control.replicas import Backends, default_backends
-from commonpool.gateway.desk import CoreDesk
+from commonpool.gateway.desk import CoreDesk, Soon
 from commonpool.gateway.identity import Identity
 from commonpool.gateway.server import Gateway
 from commonpool.store.contract import Key
@@ -63,6 +64,12 @@ class House(Protocol):
     def nodes(self, config: Config, desk: CoreDesk) -> Watch:
         """Who tells the core of the nodes."""
 
+    def soon(self) -> Soon | None:
+        """How the desk puts off what it does to the end of the loop's turn; None where nothing may wait for that."""
+
+    async def recovered(self) -> None:
+        """Return when all that ran before, elsewhere too, has been told to the desk, or will not be."""
+
 
 class LocalHouse:
     """One process on one machine."""
@@ -90,3 +97,9 @@ class LocalHouse:
     def nodes(self, config: Config, desk: CoreDesk) -> Watch:
         here = Discovery(ours=self.processes)
         return Nodes(desk, config, discover=here.discover, load=here.load)
+
+    def soon(self) -> Soon | None:
+        return asyncio.get_running_loop().call_soon
+
+    async def recovered(self) -> None:
+        """Requests end with the process, and jobs were taken up."""

@@ -6,6 +6,7 @@ streams finish until the deadline, engines stop, every record reaches the store.
 
 import asyncio
 import errno
+import functools
 import gc
 import secrets
 import time
@@ -21,10 +22,16 @@ from commonpool import __version__
 from commonpool.api import routes, views, wire
 from commonpool.api.operations import ConflictError, OperationError, UnavailableError
 from commonpool.api.server import Server
+from commonpool.app.billing import Bills
 from commonpool.app.house import House, LocalHouse
 from commonpool.config import Config, Sources
+from commonpool.config.billing import rates
 from commonpool.config.structs import Address
+from commonpool.control.books import Books, Scope
+from commonpool.control.budgets import Budgets, warning
+from commonpool.control.held import Held
 from commonpool.control.jobs import Jobs
+from commonpool.control.recovery import settle_lost
 from commonpool.control.replicas import StartError, Supervisor
 from commonpool.control.seat import State, Told
 from commonpool.core import moves, pictures, underuse
@@ -38,13 +45,13 @@ from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.identity import Principal
 from commonpool.gateway.rates import rate_headers
 from commonpool.observe import gauges
-from commonpool.observe.metrics import Gauges, JournalGauges, Meter, ReplicaGauges
+from commonpool.observe.metrics import BooksGauges, Gauges, JournalGauges, Meter, ReplicaGauges
 from commonpool.observe.waits import Waits
 from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, Place, StoreError, UsageTable
 from commonpool.store.journal import Journal
 from commonpool.store.keys import NewKey, mint, rotate
+from commonpool.store.opening import open_store
 from commonpool.store.releases import Release
-from commonpool.store.sqlite import SqliteStore
 from commonpool.store.writer import Writer
 
 TICK_S = 1.0
@@ -54,6 +61,7 @@ FLUSH_S = 2.0  # how long a question waits for the newest records to reach the s
 # After so many new objects the garbage collector looks for cycles. At Python's 700 it goes through the newest of the
 # queue again and again and finds none: with many tenants that is a fifth of a decision (docs/results/core.md).
 COLLECT_EVERY = 50_000
+_FOR_EVER = (1 << 63) - 1  # later than any time
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -71,10 +79,15 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Clock:
-    """Nanoseconds since the epoch that never go back: the time at the start plus a monotonic clock."""
+    """Nanoseconds since the epoch that never go back: the time at the start plus a monotonic clock.
 
-    def __init__(self) -> None:
-        self._offset = time.time_ns() - time.monotonic_ns()
+    Where the machine's clock is `behind_ns` behind what was noted last, it goes on from there.
+    """
+
+    def __init__(self, noted_last: int = 0) -> None:
+        now = time.time_ns()
+        self.behind_ns = max(0, noted_last - now)
+        self._offset = now + self.behind_ns - time.monotonic_ns()
 
     def __call__(self) -> int:
         return time.monotonic_ns() + self._offset
@@ -92,8 +105,7 @@ class Product:
     ) -> None:
         house = LocalHouse() if house is None else house
         self._sources = sources
-        self._clock = Clock()
-        self._started_ns = self._clock()
+        self._house = house
         self._new_keys: tuple[NewKey, ...] = ()
         self._tasks: set[asyncio.Task[None]] = set()
         self._applying = asyncio.Lock()
@@ -102,19 +114,34 @@ class Product:
         self._underused_at: tuple[object, ...] = ()
         self._gateway_port = self._control_port = 0
         # 1. What is kept, and who may come in.
-        self._store = SqliteStore(config.state)
+        self._store = open_store(config)
         try:
             self._journal = Journal(config.state / "journal")
+            self._clock = Clock(max(self._journal.left_until(), *map(self._noted_last, config.policy.pools)))
         except BaseException:
             self._store.close()
             raise
+        self._started_ns = self._clock()
+        self._recovered = False  # whether the attempts of before that are lost have their records
         self._writer = Writer(self._journal, self._store, report=log.warning)
         self._identity = house.identity(self._store.list_keys(), self._clock)
         self._config = self._recall(config)
         # 2. Who decides, and who watches.
         self._meter = Meter(self._gauges)
         self._waits = Waits()
-        self._desk = CoreDesk(Machine(self._config.policy), self._clock, self._journal, self._seen)
+        self._desk = CoreDesk(Machine(self._config.policy), self._clock, self._journal, self._seen, house.soon())
+        self._held = Held(self._desk.note, self._clock, lambda: self._config.policy.hour_offset_ns)
+        self._budgets = Budgets(
+            self._store,
+            clock=self._clock,
+            config=lambda: self._config,
+            tell=self._desk.spent,
+            flush=lambda: self._writer.flush(FLUSH_S),
+        )
+        self._books = Books(
+            self._store, clock=self._clock, scope=self._scope, flush=lambda: self._writer.flush(FLUSH_S)
+        )
+        self._bills = Bills(self._store, self.config, self._clock, self._flush)
         # 3. Who serves.
         self._gateway = house.data_plane(
             self._config,
@@ -131,6 +158,7 @@ class Product:
             self._config,
             self._clock,
             Told(self._desk.replica_ready, self._desk.replica_lost),
+            self._held,
             backends=house.backends(self._config),
         )
         self._desk.replicas = self._supervisor
@@ -141,6 +169,7 @@ class Product:
             house.jobs(self._config),
             self._clock,
             self._spawn,
+            self._held,
             new_id=lambda: f"job-{secrets.token_hex(5)}",
         )
 
@@ -151,6 +180,7 @@ class Product:
         self._writer.start()
         self._first_keys()
         underuse.recall(self._desk.machine.state, self._store.demand(), self._clock())
+        await self._budgets.look()
         listen = self._config.listen
         self._gateway_port = await _listen(self._gateway.start, listen.gateway, "listen.gateway")
         self._control_port = await _listen(self._start_control, listen.control, "listen.control")
@@ -163,6 +193,9 @@ class Product:
         self._spawn(self._tick())
         self._spawn(self._nodes.watch())
         self._spawn(self._keep_demand())
+        self._spawn(self._recover())
+        self._spawn(self._books.run())
+        self._spawn(self._budgets.run())
         await self._first_start()
         gc.freeze()  # what is there now stays
         gc.set_threshold(COLLECT_EVERY)
@@ -210,9 +243,12 @@ class Product:
         await self._control.stop()
         await self._save_demand()
         self._desk.tick()  # the last try for what could not be written
+        self._held.note_all()
+        self._desk.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._books.stop()
         await asyncio.to_thread(self._writer.close)
         self._store.close()
 
@@ -241,6 +277,35 @@ class Product:
         while True:
             await asyncio.sleep(TICK_S)
             self._desk.tick()
+            self._held.tick()
+
+    async def _recover(self) -> None:
+        await self._house.recovered()
+        await settle_lost(self._desk, lambda: self._writer.running, self._stored, self._known_until)
+        self._recovered = True
+
+    async def _stored(self) -> None:
+        stored = False
+        while not stored:
+            stored = await asyncio.to_thread(self._writer.flush, FLUSH_S)
+
+    async def _known_until(self, pool: str) -> int:
+        last = await asyncio.to_thread(self._store.last_standing, pool, self._started_ns)
+        return 0 if last is None else last.end_ns
+
+    def _noted_last(self, pool: str) -> int:
+        last = self._store.last_standing(pool, _FOR_EVER)
+        return 0 if last is None else last.end_ns
+
+    def _scope(self) -> Scope:
+        config = self._config
+        return Scope(
+            pools=tuple(config.policy.pools),
+            offset_ns=config.policy.hour_offset_ns,
+            noted_until=self._desk.metering.noted_until if self._recovered else 0,
+            rates=functools.partial(rates, config),
+            retention_ns=config.billing.retention_ns,
+        )
 
     def _recall_releases(self) -> None:
         for tenant, milli_gpu in self._store.released().items():
@@ -312,11 +377,28 @@ class Product:
                 ReplicaGauges(r.id, r.model, r.state == "ready", r.running, r.slots) for r in self.replicas()
             ),
             journal=JournalGauges(self._writer.backlog_bytes, self._journal.healthy, self._writer.alarm is not None),
+            books=tuple(
+                BooksGauges(
+                    each.pool,
+                    self._clock() - each.hour_ns - NS_PER_HOUR,
+                    each.devices - each.charged,
+                    each.held - each.reported,
+                )
+                for each in self._books.last
+            ),
         )
 
     def _warnings(self) -> tuple[str, ...]:
         found = [*self._config.warnings, *self._notes]
         found += [sentence for sentence in (self._desk.trouble, self._writer.alarm) if sentence]
+        if self._clock.behind_ns:
+            found.append(
+                f"The machine's clock was {self._clock.behind_ns // NS_PER_S} s behind what was noted last when the "
+                "product started, so its times go on from there: set the clock, then start the product again."
+            )
+        found += self._books.warnings
+        budgets = self._budgets_now().items()
+        found += [said for name, view in budgets if (said := warning(name, view, self._config.currency))]
         found += [
             f"Node {node} is not there any more, and {holder} still runs on it."
             for inventory in self._desk.machine.state.inventories.values()
@@ -324,6 +406,12 @@ class Product:
         ]
         found += [each.sentence for each in self.underuse()]
         return tuple(found)
+
+    def _budgets_now(self) -> dict[str, core_views.BudgetView]:
+        """Of the tenants that have one."""
+        state, now = self._desk.machine.state, self._clock()
+        found = {name: core_views.budget(state, name, now) for name in self._config.policy.tenants}
+        return {name: view for name, view in found.items() if view is not None}
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
@@ -357,7 +445,7 @@ class Product:
             now_ns=now,
             ready=self.ready()[0],
             pools=views.pools(core_views.pools(state), self._config.policy.pools),
-            tenants=views.tenants(core_views.tenants(state), waits),
+            tenants=views.tenants(core_views.tenants(state), waits, self._budgets_now(), self._config.currency),
             replicas=self.replicas(),
             models=views.models(core_views.models(state)),
             loans=views.loans(core_views.loans(state)),
@@ -398,6 +486,8 @@ class Product:
             return False, f"no replica is ready of: {', '.join(missing)}"
         if not self._journal.healthy:
             return False, self._desk.trouble or "the usage journal cannot be written"
+        if self._journal.overdue:
+            return False, self._journal.overdue
         return True, "ready"
 
     def metrics(self) -> bytes:
@@ -479,6 +569,9 @@ class Product:
     def jobs(self) -> Jobs:
         return self._jobs
 
+    def bills(self) -> Bills:
+        return self._bills
+
     async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
         return await asyncio.to_thread(self._after_flush, lambda: self._store.usage(by, since_ns, until_ns, filters))
 
@@ -529,8 +622,11 @@ class Product:
         return new
 
     def _after_flush(self, question: Callable[[], T]) -> T:
-        self._writer.flush(FLUSH_S)
+        self._flush()
         return question()
+
+    def _flush(self) -> bool:
+        return self._writer.flush(FLUSH_S)
 
 
 async def _listen(start: Callable[[Address], Awaitable[int]], address: Address, key: str) -> int:

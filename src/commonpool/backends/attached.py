@@ -4,10 +4,10 @@ import asyncio
 import os
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from commonpool.backends.base import Adopted, BackendError
+from commonpool.config.secrets import SecretMissingError, secret
 from commonpool.config.structs import AttachedEngine, Model
 from commonpool.core.model import Replica
 from commonpool.engines.base import Target
@@ -59,22 +59,10 @@ class AttachedBackend:
     def _secret(self, model: str, credential: str | None) -> bytes | None:
         if credential is None:
             return None
-        key = f"models.{model}.engine.credential"
-        kind, _, where = credential.partition(":")
-        if kind == "env":
-            text = self._environment.get(where)
-            if text is None:
-                raise BackendError(f"{key} is {credential}, and the environment variable {where} is not set; set it.")
-        else:
-            try:
-                text = Path(where).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                reason = getattr(error, "strerror", None) or "it is not text"
-                raise BackendError(f"{key} is {credential}, and that file cannot be read: {reason}.") from None
-        text = text.strip()
-        if not text or not text.isascii() or not text.isprintable() or " " in text:
-            raise BackendError(f"{key} is {credential}, and what is there is not one word of printable ASCII.")
-        return text.encode()
+        try:
+            return secret(f"models.{model}.engine.credential", credential, self._environment).encode()
+        except SecretMissingError as error:
+            raise BackendError(str(error)) from None
 
 
 class AttachedHandle:

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 MEMBERS: Final = "cgroup.procs"  # written to it, 0 is the writer
 _KILL: Final = "cgroup.kill"
 _EVENTS: Final = "cgroup.events"
@@ -40,6 +42,30 @@ def end(group: Path) -> None:
     for below, _, _ in os.walk(group, topdown=False):
         with contextlib.suppress(OSError):
             Path(below).rmdir()
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What the kernel counts of a group: CPU time, and memory that cannot be taken back; None where it does not."""
+
+    cpu_ns: int
+    memory_bytes: int | None
+
+
+def counted(group: Path) -> Counted | None:
+    """What has been taken in a group so far; None where there is none, or nothing is counted."""
+    try:
+        cpu = _numbers(group / "cpu.stat")["usage_usec"]
+    except (OSError, KeyError):
+        return None
+    try:
+        memory = _numbers(group / "memory.stat")  # with caches of files it would be whatever is free
+        return Counted(cpu * 1000, memory["anon"] + memory["shmem"])
+    except (OSError, KeyError):
+        return Counted(cpu * 1000, None)
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    return {name: int(number) for name, _, number in (line.partition(" ") for line in file.read_text().splitlines())}
 
 
 def own(proc: Path) -> Path:

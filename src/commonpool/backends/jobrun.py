@@ -2,7 +2,7 @@
 
 It reads its `Spec` from stdin, holds FOLDER/ATTEMPT.lock, writes FOLDER/ATTEMPT.pid, starts the command in a session of
 its own, and returns; a copy of it in the background keeps the log and writes FOLDER/ATTEMPT.exit at the end. As long as
-it lives it touches the lock.
+it lives it writes into the lock what the command has taken (`measure.Taken`, JSON): that is known, whatever ends it.
 
 SIGUSR1 asks the job to save itself, SIGUSR2 ends it: SIGTERM to its process group, SIGKILL after the grace. Whatever
 ends the command, nothing that it started is left: what leaves its group becomes a child of the runner's, and where
@@ -27,11 +27,12 @@ import msgspec
 
 from commonpool.backends import cgroup
 from commonpool.backends.logfile import BoundedLog
+from commonpool.backends.measure import Measure, Taken
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SWEEP_S = 5.0  # for processes that the kernel does not let go at once
-ALIVE_NS = 10_000_000_000  # how often it says that it lives
+LOOK_NS = 1_000_000_000  # how often it looks at what the command takes, and says that it lives
 CHUNK_BYTES = 65536
 EXIT_REFUSED = 1
 
@@ -50,7 +51,7 @@ class Exit(msgspec.Struct, frozen=True):
 
     `asked` says that it had been asked to save itself, `stopped` that it was ended on request. `status` None: it is not
     known, and `reason`, a sentence, says why; `ran` then says that it ran until `ended_ns`, for all that is known, and
-    that its node was not lost.
+    that its node was not lost. `taken` is what its processes took of the machine, as far as is known.
     """
 
     status: int | None
@@ -59,6 +60,7 @@ class Exit(msgspec.Struct, frozen=True):
     stopped: bool = False
     reason: str = ""
     ran: bool = False
+    taken: Taken = Taken()
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -161,7 +163,8 @@ class Runner:
         self._log = log
         self._lock = lock
         self._group = group
-        self._alive_at_ns = 0  # when it says so next
+        self._look_at_ns = 0  # when it looks and says so next
+        self._measure = Measure(group, time.monotonic_ns)
         self._asked = self._stopped = False
         self._kill_at_ns: int | None = None
         self._got: list[int] = []
@@ -200,7 +203,7 @@ class Runner:
     def run(self) -> Exit:
         """Returns when it has ended and nothing of it is left."""
         while not self._over():
-            self._say_alive()
+            self._look()
             for key, _ in self._selector.select(self._timeout_s()):
                 if key.fileobj is self._wake:
                     with contextlib.suppress(BlockingIOError):
@@ -214,26 +217,31 @@ class Runner:
                 self._signal(signal.SIGKILL)
         ended_ns = time.time_ns()
         self._signal(signal.SIGKILL)  # what is left of its group; it is not collected yet, so the number is its own
+        self._measure.look()  # before the group is gone
         status = self._process.wait()
         if self._group is not None:
             cgroup.end(self._group)
         self._sweep()
+        self._measure.look()  # all have been waited for
         while self._keep_output():
             pass
         self._log.close()
-        return Exit(status, ended_ns, self._asked, self._stopped)
+        return Exit(status, ended_ns, self._asked, self._stopped, taken=self._measure.taken)
 
     def _over(self) -> bool:
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def _say_alive(self) -> None:
-        if time.monotonic_ns() >= self._alive_at_ns:
-            with contextlib.suppress(OSError):
-                os.utime(self._lock)
-            self._alive_at_ns = time.monotonic_ns() + ALIVE_NS
+    def _look(self) -> None:
+        """Now and then, see what the command takes, and say so."""
+        now = time.monotonic_ns()
+        if now >= self._look_at_ns:
+            self._measure.look()
+            with contextlib.suppress(OSError):  # it only grows, so what is written is all of it
+                os.pwrite(self._lock, msgspec.json.encode(self._measure.taken), 0)
+            self._look_at_ns = now + LOOK_NS
 
     def _timeout_s(self) -> float:
-        next_ns = self._alive_at_ns if self._kill_at_ns is None else min(self._alive_at_ns, self._kill_at_ns)
+        next_ns = self._look_at_ns if self._kill_at_ns is None else min(self._look_at_ns, self._kill_at_ns)
         return max(0.0, (next_ns - time.monotonic_ns()) / 1e9)
 
     def _obey(self, signum: int) -> None:

@@ -3,7 +3,8 @@
 On this machine each attempt runs below a small process of its own, `backends.jobrun`, which outlives this one: what it
 leaves in the job's folder says how the attempt ended, whoever was there to see it.
 
-    FOLDER/JOB_ID/N.lock    held by the runner of attempt N for as long as it lives, and touched every few seconds
+    FOLDER/JOB_ID/N.lock    held by the runner of attempt N for as long as it lives, and written every few seconds: what
+                            its command has taken so far (`Taken`, JSON)
     FOLDER/JOB_ID/N.pid     which process that is (`Started`, JSON), just before the command is started
     FOLDER/JOB_ID/N.exit    how it ended (`Exit`, JSON)
     FOLDER/JOB_ID/log       what the job printed, bounded, and log.1 before it
@@ -28,6 +29,7 @@ from commonpool.backends.base import BackendError
 from commonpool.backends.joblog import LogPart, read_log
 from commonpool.backends.jobrun import Exit, Spec, Started, boot, keep
 from commonpool.backends.local import child_environment, cuda_environment
+from commonpool.backends.measure import Taken
 from commonpool.core.model import NS_PER_S, Job
 from commonpool.store.jobs import JobAttempt, Task
 
@@ -180,7 +182,8 @@ class Traces:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self._exit.exists():
-                keep(self._exit, self._lost(time.time_ns() if watched else os.fstat(fd).st_mtime_ns))
+                end = self._lost(time.time_ns() if watched else os.fstat(fd).st_mtime_ns)
+                keep(self._exit, msgspec.structs.replace(end, taken=_taken(fd)))
         except BlockingIOError:
             return True
         finally:
@@ -236,6 +239,14 @@ class Traces:
                 pid = int(process.name)
                 if self._mark in (process / "environ").read_bytes():
                     os.kill(pid, signal.SIGKILL)
+
+
+def _taken(lock: int) -> Taken:
+    """What a runner has said last of what its command took."""
+    try:
+        return msgspec.json.decode(os.pread(lock, 4096, 0), type=Taken)
+    except msgspec.DecodeError:  # it has said nothing yet
+        return Taken()
 
 
 class LocalJob:

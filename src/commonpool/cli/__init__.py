@@ -13,6 +13,9 @@ from collections.abc import Sequence
 import typer
 
 from commonpool.cli import (
+    advise,
+    bill,
+    compare,
     config,
     explain,
     grants,
@@ -20,10 +23,13 @@ from commonpool.cli import (
     job,
     keys,
     nodes,
+    period,
     place,
+    reconcile,
     release,
     simulate,
     status,
+    trace,
     up,
     usage,
     version,
@@ -50,14 +56,20 @@ for command in (
     grants.grant,
     release.release,
     usage.usage,
+    bill.bill,
+    trace.trace,
+    reconcile.reconcile,
     explain.explain,
     simulate.simulate,
+    advise.advise,
+    compare.compare,
     config.schema,
     version.version,
 ):
     commands.command(epilog=EPILOG)(command)
 commands.add_typer(keys.keys, epilog=EPILOG)
 commands.add_typer(job.job, epilog=EPILOG)
+commands.add_typer(period.period, epilog=EPILOG)
 
 
 def main() -> None:

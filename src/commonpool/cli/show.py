@@ -5,7 +5,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
 import msgspec
@@ -48,6 +48,21 @@ def table(
         return grid
     every = [*rows, *([total] if total is not None else [])]
     return Group(*(_block(columns, row) for row in every))
+
+
+def matrix(
+    out: Console, cells: Mapping[tuple[str, str], int], total: str, written: Callable[[int], str]
+) -> RenderableType:
+    """Lenders down, borrowers across, sums at the ends; `total` is their title. Zero is left blank."""
+    lenders = sorted({lender for lender, _ in cells})
+    borrowers = sorted({borrower for _, borrower in cells})
+
+    def line(title: str, of: list[str]) -> tuple[str, ...]:
+        sums = [sum(cells.get((lender, borrower), 0) for lender in of) for borrower in borrowers]
+        return (title, *(written(value) if value else "" for value in sums), written(sum(sums)))
+
+    columns = [Column("lender \\ borrower", right=False), *map(Column, [*borrowers, total])]
+    return table(out, columns, [line(lender, [lender]) for lender in lenders], line(total, lenders))
 
 
 def _block(columns: Sequence[Column], row: Sequence[str]) -> RenderableType:

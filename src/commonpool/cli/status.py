@@ -10,7 +10,7 @@ from commonpool.api import text, wire
 from commonpool.cli.client import Client, connect
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit, emit_line
-from commonpool.config.quantities import format_cores, format_memory
+from commonpool.config.quantities import format_cents, format_cores, format_memory
 from commonpool.core.pictures import ResourceUse, TenantJobs
 
 if TYPE_CHECKING:
@@ -123,6 +123,12 @@ def _jobs(jobs: TenantJobs) -> str:
     return f"tenant {jobs.tenant}: {jobs.waiting:,} job(s) wait, {text.gpus(jobs.running_milli_gpu)} gpu held by jobs"
 
 
+def _budget(tenant: str, budget: wire.BudgetStatus) -> str:
+    spent, month = format_cents(budget.spent_micro), format_cents(budget.month_micro)
+    held = f", {format_cents(budget.held_micro)} held for what is open" if budget.held_micro else ""
+    return f"tenant {tenant}: {spent} of {month} {budget.currency} spent this month{held}"
+
+
 def _resource(use: ResourceUse) -> str:
     """The use of another resource, by a pool or by a tenant."""
     amount = format_cores if use.resource == "cpu_milli" else format_memory
@@ -148,6 +154,7 @@ def lines(now: wire.Status) -> list[str]:
         for tenant in now.tenants
         if tenant.granted_until_ns is not None
     ]
+    said += [_budget(tenant.name, tenant.budget) for tenant in now.tenants if tenant.budget is not None]
     states = Counter(replica.state for replica in now.replicas)
     others = [f"{count} {state}" for state, count in sorted(states.items()) if state != "ready"]
     said.append(", ".join([f"replicas: {states['ready']} of {len(now.replicas)} ready", *others]))

@@ -171,14 +171,5 @@ def matrix(out: "Console", table: wire.LoanTable) -> "RenderableType":
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
     shown = text.rounded_milliseconds([pair.gpu_seconds for pair in table.loans])
-    cells = {(pair.lender, pair.borrower): value for pair, value in zip(table.loans, shown, strict=True)}
-    lenders = sorted({lender for lender, _ in cells})
-    borrowers = sorted({borrower for _, borrower in cells})
-
-    def line(title: str, of: list[str]) -> tuple[str, ...]:
-        sums = [sum(cells.get((lender, borrower), 0) for lender in of) for borrower in borrowers]
-        return (title, *(text.thousandths(value) if value else "" for value in sums), text.thousandths(sum(sums)))
-
-    columns = [show.Column("lender \\ borrower", right=False), *map(show.Column, [*borrowers, "total gpu s"])]
-    rows = [line(lender or UNOWNED, [lender]) for lender in lenders]
-    return show.table(out, columns, rows, line("total gpu s", lenders))
+    pairs = [(pair.lender or UNOWNED, pair.borrower) for pair in table.loans]
+    return show.matrix(out, dict(zip(pairs, shown, strict=True)), "total gpu s", text.thousandths)

@@ -185,6 +185,7 @@ class Hall:
         self._clock = clock
         self._counters: dict[str, Counter] = {}
         self._missing: set[str] = set()
+        self.recovered = asyncio.Event()  # every gateway of before has told what runs there, or its time is over
         self._held: list[tuple[int, Counter, Request | Ended]] = []
 
     def expect(self, gateways: set[str], within_s: float) -> None:
@@ -192,6 +193,8 @@ class Hall:
         self._missing = gateways - set(self._counters)
         if self._missing:
             asyncio.get_running_loop().call_later(within_s, self._release)
+        else:
+            self.recovered.set()
 
     def greet(self, hello: Hello) -> Counter:
         """A gateway says what it has. If it says so again, the answer was lost. If it is another process, all that the
@@ -282,3 +285,4 @@ class Hall:
                 counter.finish(what)
             else:
                 counter.submit(what)
+        self.recovered.set()

@@ -17,7 +17,7 @@ from commonpool.control.nodes import Told
 from commonpool.control.replicas import Backends
 from commonpool.core.events import HostLoad
 from commonpool.core.model import Node
-from commonpool.gateway.desk import CoreDesk
+from commonpool.gateway.desk import CoreDesk, Soon
 from commonpool.gateway.identity import Identity
 from commonpool.store.contract import Key
 
@@ -89,6 +89,13 @@ class RayHouse:
     def nodes(self, config: Config, desk: CoreDesk) -> "RayWatch":
         assert self.fleet is not None  # noqa: S101 - the data plane is made before
         return RayWatch(self.nodes_held, self.fleet, desk, config, adopted=self.adopted, clear=self._clear)
+
+    def soon(self) -> Soon | None:
+        """What a gateway's batch brings about is in the reply to it."""
+
+    async def recovered(self) -> None:
+        assert self.fleet is not None  # noqa: S101 - as above
+        await self.fleet.hall.recovered.wait()
 
     async def _clear(self, node: RayNode) -> bool:
         assert self.fleet is not None  # noqa: S101 - as above

@@ -21,6 +21,8 @@ from commonpool.backends.base import BackendError
 from commonpool.backends.joblog import LogPart
 from commonpool.backends.jobrun import Exit
 from commonpool.backends.jobs import JobBackend, JobHandle
+from commonpool.backends.measure import Taken
+from commonpool.control.held import Held
 from commonpool.core import views
 from commonpool.core.effects import Checkpoint, Refuse, Start
 from commonpool.core.events import JobEnded, JobResumed
@@ -115,6 +117,7 @@ class Jobs:
         backend: JobBackend,
         clock: Callable[[], int],
         spawn: Callable[[Coroutine[None, None, None]], object],
+        held: Held,
         *,
         new_id: Callable[[], str],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -124,6 +127,7 @@ class Jobs:
         self.backend = backend
         self.clock = clock
         self.spawn = spawn
+        self.held = held
         self.sleep = sleep
         self.ended_kept = ENDED_KEPT
         self.close_s = CLOSE_S
@@ -381,7 +385,15 @@ class _Keeper:
             self.post(end)
 
         self._handle = handle
+        self._is_there()
         self._jobs.spawn(watch())
+
+    def _is_there(self) -> None:
+        """Its runner is on its devices, since the attempt was begun."""
+        job, attempt = self.record.job, self.record.attempt
+        if attempt is not None:
+            milli_gpu = attempt.milli_gpu * len(attempt.devices) or job.milli_gpu
+            self._jobs.held.began(job.id, job.pool, "", milli_gpu, attempt.started_ns)
 
     async def _checkpoint(self, effect: Checkpoint) -> None:
         attempt = self.record.attempt
@@ -421,6 +433,7 @@ class _Keeper:
             attempt=msgspec.structs.replace(attempt, ended_ns=end.ended_ns, exit_status=end.status),
         )
         self._handle = None
+        self._jobs.held.ended(record.job.id, end.ended_ns)
         if self._unwanted and (end.stopped or end.status != 0):
             outcome, state, reason = Outcome.FAILED, JobState.FAILED, self._unwanted
         elif end.stopped or self._cancelled:
@@ -448,7 +461,10 @@ class _Keeper:
             return
         # Charged is what ran: not what could not be started, and not what was lost with its node.
         ended, exited = (0, False) if end is None else (end.ended_ns, end.status is not None or end.ran)
-        self._jobs.desk.job_ended(JobEnded(self.record.job.id, attempt, outcome, retry, ended, exited))
+        taken = Taken() if end is None else end.taken
+        self._jobs.desk.job_ended(
+            JobEnded(self.record.job.id, attempt, outcome, retry, ended, exited, taken.cpu_ns, taken.memory_mib_s)
+        )
         if retry and not self._held and self._jobs.waits(self.record.job.id) is None:
             self.post(_Failed())  # the core does not know it, as its tenant was gone at the start
 

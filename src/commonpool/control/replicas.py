@@ -7,6 +7,7 @@ from commonpool.backends.attached import AttachedBackend
 from commonpool.backends.base import Backend, BackendError
 from commonpool.backends.local import LocalBackend
 from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Model
+from commonpool.control.held import Held
 from commonpool.control.seat import Gates, Seat, Status, Timing, Told, World
 from commonpool.core.effects import StartReplica
 
@@ -32,6 +33,7 @@ class Supervisor:
         config: Config,
         clock: Callable[[], int],
         told: Told,
+        held: Held,
         *,
         backends: Backends | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -42,6 +44,7 @@ class Supervisor:
         self._told = told
         self._world = World(
             told=Told(told.ready, self._lost),
+            held=held,
             clock=clock,
             sleep=sleep,
             gates=Gates(STARTS_AT_ONCE),

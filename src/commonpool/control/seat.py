@@ -17,6 +17,7 @@ from commonpool.backends import probe
 from commonpool.backends.base import Backend, BackendError, Handle
 from commonpool.backends.probe import Health
 from commonpool.config.structs import Model
+from commonpool.control.held import Held
 from commonpool.core.model import NS_PER_S, Replica
 from commonpool.engines.base import Target
 
@@ -91,6 +92,7 @@ class World(msgspec.Struct, frozen=True):
     """What all seats share."""
 
     told: Told
+    held: Held
     clock: Callable[[], int]
     sleep: Callable[[float], Awaitable[None]]
     gates: Gates
@@ -131,6 +133,7 @@ class Seat:
         """Watch a replica that is up already."""
         self._handle = handle
         self._state = State.READY
+        self._is_there()
         self._world.told.ready(self.replica, handle.target, engine)
         self._life = asyncio.create_task(self._live(handle), name=f"replica {self.replica.id}")
 
@@ -171,6 +174,7 @@ class Seat:
         timing = self._world.timing
         gate = self._world.gates.on(self.replica.node)
         async with gate:
+            self._is_there()
             self._handle = handle = await self._backend.start(self._model, self._index, self.replica)
             health, reason = await probe.health(handle.target, timing.health_timeout_ns)
             if health is not Health.GOOD:
@@ -210,9 +214,11 @@ class Seat:
     async def _drop(self) -> None:
         """End the engine, whatever comes between."""
         self._enter(State.STOPPING)
-        handle = self._handle
-        if handle is None:
-            return
+        if self._handle is not None:
+            await self._stop(self._handle)
+        self._world.held.ended(self.replica.id, self._world.clock())
+
+    async def _stop(self, handle: Handle) -> None:
         stopping = asyncio.ensure_future(handle.stop(self._world.timing.grace_ns))
         while not stopping.done():
             try:
@@ -220,6 +226,11 @@ class Seat:
             except asyncio.CancelledError:
                 self._asked = True
         self._handle = None
+
+    def _is_there(self) -> None:
+        """Something of it is on its devices from now on."""
+        replica = self.replica
+        self._world.held.began(replica.id, self._model.pool, replica.model, replica.milli_gpu, self._world.clock())
 
     def _enter(self, state: State) -> None:
         if state is self._state:

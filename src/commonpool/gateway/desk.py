@@ -1,11 +1,14 @@
 """The desk: the one owner of the core. It hands the machine events and performs its effects, in order.
 
 The relay submits a request with a `Waiter` and is called back when it is dispatched or refused.
+
+What is to be noted of an event (`core.metering`) is in the journal before any effect of it is performed: an attempt is
+noted before it is sent anywhere, so none runs that a restart would not know of.
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -39,10 +42,12 @@ from commonpool.core.events import (
     ReplicaLost,
     ReplicaReady,
     Resumed,
+    Spent,
     Submitted,
     Ticked,
 )
 from commonpool.core.machine import Machine
+from commonpool.core.metering import Metering, Note
 from commonpool.core.model import Job, Node, Outcome, Policy, Reason, Replica, Request, Usage, UsageRecord, Wait
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.base import Target
@@ -50,8 +55,12 @@ from commonpool.store.journal import Journal, JournalError, RecordError
 
 RETRY_UNWRITTEN_NS = 1_000_000_000
 STATUS_NO_ENGINE = 502
+_OF_REQUESTS: Final = frozenset({Arrived, Ended, Cancelled})  # they change nothing of who holds what
 
 log = structlog.get_logger()
+
+
+Soon = Callable[[Callable[[], None]], object]
 
 
 class Waiter(Protocol):
@@ -114,10 +123,12 @@ class Desk(Protocol):
 
 
 class CoreDesk:
-    """The `Desk` of the live gateway: one machine, one clock, one journal.
+    """The `Desk` of the live gateway: one machine and its metering, one clock, one journal.
 
-    `seen(record)` hears of each record, for metrics; `replicas`, once it is set, starts and ends replicas. While the
-    journal cannot be written, records are held here and nothing new is taken: unmetered work does not exist.
+    `seen(record)` hears of each record, for metrics. `soon` calls at the end of the loop's turn: what arrives in one
+    turn is then noted by one write, and sent on after that; without it everything is done at once. `replicas`, once it
+    is set, starts and ends replicas. While the journal cannot be written, records are held here and nothing new is
+    taken: unmetered work does not exist.
     """
 
     def __init__(
@@ -126,18 +137,23 @@ class CoreDesk:
         clock: Callable[[], int],
         journal: Journal,
         seen: Callable[[UsageRecord], None],
+        soon: Soon | None = None,
     ) -> None:
         self.machine = machine
+        self.metering = Metering(machine)
         self._clock = clock
         self._journal = journal
         self._seen = seen
+        self._soon = soon
+        self._noted: list[Note] = []  # to be written before anything that is pending is performed
+        self._flushing = False  # whether that comes at the end of the turn
         self._targets: dict[str, Target] = {}
         self._waiters: dict[str, Waiter] = {}
         self._jobs: dict[str, JobOwner] = {}
         self.replicas: Replicas | None = None
         self._pending: deque[Effect] = deque()
         self._performing = False
-        self._unwritten: list[UsageRecord] = []
+        self._unwritten: list[Note] = []
         self.trouble = ""  # why records could not be written last time, a sentence
 
     # -- what the relay calls --------------------------------------------------------------------------------------
@@ -230,6 +246,10 @@ class CoreDesk:
         """A tenant may use this many milli_gpu until then, in nanoseconds since the epoch; 0 takes it back."""
         self._handle(Granted(tenant, elastic_cap, until))
 
+    def spent(self, event: Spent) -> None:
+        """What a tenant has spent by what the books say."""
+        self._handle(event)
+
     def devices_changed(self, pool: str, milli_gpu: int) -> None:
         """A pool has this many GPUs from now on."""
         self._handle(DevicesChanged(pool, milli_gpu))
@@ -238,9 +258,22 @@ class CoreDesk:
         """About once a second: what waited too long is refused, and unwritten records are tried again."""
         if self._journal.probe():
             unwritten, self._unwritten = self._unwritten, []
-            for record in unwritten:
-                self._write(record)
+            self._write(unwritten)
         self._handle(Ticked())
+
+    def note(self, notes: Sequence[Note]) -> None:
+        """Keep what somebody else has to note."""
+        self._write(notes)
+
+    def settle(self, record: UsageRecord) -> None:
+        """Keep the record of an attempt that the machine does not know."""
+        self._write([record])
+        self._seen(record)
+
+    def close(self) -> None:
+        """Nothing is metered from now on."""
+        self._flush()
+        self._write(self.metering.end(self._clock()))
 
     @property
     def open_requests(self) -> int:
@@ -254,23 +287,46 @@ class CoreDesk:
 
     def _unrecorded(self) -> str:
         """Why nothing new is taken: usage that cannot be recorded; "" while it can."""
-        if self._journal.healthy and not self._unwritten:
+        if self._journal.healthy and not self._unwritten and not self._journal.overdue:
             return ""
-        return f"Usage cannot be recorded now, so nothing new is served: {self.trouble}"
+        return f"Usage cannot be recorded now, so nothing new is served: {self._journal.overdue or self.trouble}"
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
-        """Records first, at once: the caller may send the last byte when this returns.
+        """Records and notes first, at once: the caller may send the last byte when this returns.
 
         The other effects call waiters, which may call back here; a queue keeps them in order and the stack flat.
         """
-        for effect in self.machine.handle(event, self._clock()):
+        now = self._clock()
+        notes = self._noted
+        looks = self.metering.draining or type(event) not in _OF_REQUESTS
+        for effect in self.machine.handle(event, now):
             if isinstance(effect, Settle):
-                self._write(effect.record)
+                notes.append(effect.record)
                 self._seen(effect.record)
-            else:
-                self._pending.append(effect)
+                continue
+            if isinstance(effect, Dispatch):
+                self._note_running(effect.request_id, now, notes)
+            elif isinstance(effect, Start):
+                self._note_running(effect.job_id, now, notes)
+                looks = True
+            elif isinstance(effect, StartReplica | StopReplica):
+                looks = True
+            self._pending.append(effect)
+        if looks:
+            self._note_more(event, now, notes)
+        if self._soon is None or self._performing or type(event) is not Arrived or self._unwritten:
+            self._flush()
+        elif self._pending and not self._flushing:
+            self._flushing = True
+            self._soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write what was noted, then perform what is pending."""
+        self._flushing = False
+        notes, self._noted = self._noted, []
+        self._write(notes)
         if self._performing:
             return
         self._performing = True
@@ -279,6 +335,22 @@ class CoreDesk:
                 self._perform(self._pending.popleft())
         finally:
             self._performing = False
+
+    def _note_running(self, task_id: str, now: int, notes: list[Note]) -> None:
+        note = self.machine.noted(task_id, now)
+        if note is not None:
+            notes.append(note)
+
+    def _note_more(self, event: Event, now: int, notes: list[Note]) -> None:
+        """What is noted beside attempts that begin and end."""
+        if isinstance(event, Ticked) and not self._unwritten:  # those hold what has changed, and are long enough
+            notes += self.metering.tick(now)
+            return
+        if isinstance(event, Resumed):
+            self._note_running(event.request.id, now, notes)
+        elif isinstance(event, JobResumed):
+            self._note_running(event.job.id, now, notes)
+        notes += self.metering.look(now)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -328,11 +400,21 @@ class CoreDesk:
         else:
             self._handle(ReplicaLost(effect.replica.id, "Nothing here starts replicas."))
 
-    def _write(self, record: UsageRecord) -> None:
+    def _write(self, notes: Sequence[Note]) -> None:
+        """Keep them, in order; those that cannot be kept now are held until they can."""
+        if self._unwritten:
+            self._unwritten += notes
+            return
+        if not notes:
+            return
         try:
-            self._journal.append(record)
+            self._journal.append(*notes)
         except RecordError as error:
-            log.warning("a usage record cannot be kept, now or ever", request_id=record.request_id, error=str(error))
+            if len(notes) == 1:
+                log.warning("a usage record cannot be kept, now or ever", note=notes[0], error=str(error))
+            else:
+                for note in notes:
+                    self._write([note])
         except JournalError as error:
-            self._unwritten.append(record)
+            self._unwritten += notes
             self.trouble = str(error)

@@ -11,6 +11,7 @@ from commonpool.core.model import Reason
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 NAMES_SHOWN: Final = 50
+SPENT: Final = "insufficient_quota"  # a 429 that no waiting helps: it is not to be tried again
 
 PHRASES: Final[dict[int, str]] = {
     200: "OK",
@@ -43,6 +44,7 @@ _REASONS: Final[dict[Reason, tuple[int, str]]] = {
     Reason.REQUESTS_PER_MINUTE: (429, "rate_limit_exceeded"),
     Reason.TOKENS_PER_MINUTE: (429, "rate_limit_exceeded"),
     Reason.BYTES_PER_SECOND: (429, "rate_limit_exceeded"),
+    Reason.BUDGET: (429, SPENT),
     Reason.NO_REPLICA: (503, "no_replica"),
     Reason.NO_JOURNAL: (503, "no_journal"),
     Reason.UNKNOWN_TENANT: (403, "tenant_not_found"),
@@ -89,6 +91,8 @@ class ApiError(Exception):
             milliseconds = max(1, -(-self.retry_after_ns // NS_PER_MS))
             seconds = max(1, -(-self.retry_after_ns // NS_PER_S))
             lines += b"retry-after: %d\r\nretry-after-ms: %d\r\n" % (seconds, milliseconds)
+        if self.code == SPENT:
+            lines += b"x-should-retry: false\r\n"  # official clients would try any other 429 again
         if self.allow is not None:
             lines += b"allow: %b\r\n" % self.allow.encode()
         if self.status == 401:  # noqa: PLR2004 - the status is its own name
@@ -96,8 +100,10 @@ class ApiError(Exception):
         return lines
 
 
-def error_type(status: int) -> str:
+def error_type(status: int, code: str = "") -> str:
     """The `type` that OpenAI's own service uses for a status."""
+    if code == SPENT:
+        return SPENT
     match status:
         case 401:
             return "authentication_error"
@@ -114,7 +120,7 @@ def error_type(status: int) -> str:
 def render(status: int, code: str, message: str, param: str | None = None) -> bytes:
     """The JSON body of an error."""
     return msgspec.json.encode(
-        {"error": {"message": message, "type": error_type(status), "param": param, "code": code}}
+        {"error": {"message": message, "type": error_type(status, code), "param": param, "code": code}}
     )
 
 

@@ -86,6 +86,18 @@ class JournalGauges(msgspec.Struct, frozen=True):
     writer_alarm: bool
 
 
+class BooksGauges(msgspec.Struct, frozen=True):
+    """The books of a pool: how long ago its last closed hour ended, and what was wrong with that, in milli_gpu_ns.
+
+    `uncharged` is what was there and nobody was charged for, `unreported` what was given out beyond what backends saw.
+    """
+
+    pool: str
+    behind_ns: int
+    uncharged: int
+    unreported: int
+
+
 class Gauges(msgspec.Struct, frozen=True):
     """All that is measured at the moment of a scrape."""
 
@@ -94,6 +106,7 @@ class Gauges(msgspec.Struct, frozen=True):
     journal: JournalGauges
     pools: tuple[PoolGauges, ...] = ()
     models: tuple[ModelGauges, ...] = ()
+    books: tuple[BooksGauges, ...] = ()
 
 
 class _Histogram:
@@ -116,7 +129,7 @@ class _Series:
     __slots__ = ("cached", "first_token", "milli_gpu_ns", "outcomes", "output", "prompt", "retries", "total", "wait")
 
     def __init__(self) -> None:
-        self.outcomes = dict.fromkeys(Outcome, 0)
+        self.outcomes: dict[Outcome, int] = {outcome: 0 for outcome in Outcome if outcome is not Outcome.RUNNING}
         self.retries = 0
         self.prompt = 0
         self.cached = 0
@@ -315,12 +328,28 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
     yield _gauge("replica_ready", "1 where it takes requests.", replica, gauges.replicas, lambda one: one.ready)
     yield _gauge("replica_running_requests", "Slots in use.", replica, gauges.replicas, lambda one: one.running)
     yield _gauge("replica_slots", "Sequences it runs at once.", replica, gauges.replicas, lambda one: one.slots)
+    yield from _books_families(gauges.books)
     journal = (gauges.journal,)
     yield _gauge("journal_backlog_bytes", "Usage not yet stored.", (), journal, lambda one: one.backlog_bytes)
     yield _gauge("journal_healthy", "0 where usage cannot be recorded.", (), journal, lambda one: one.healthy)
     yield _gauge(
         "usage_writer_alarm", "1 where the store cannot be written.", (), journal, lambda one: one.writer_alarm
     )
+
+
+def _books_families(books: tuple[BooksGauges, ...]) -> Iterator[Metric]:
+    pool = ("pool",)
+
+    def gpu_s(field: str) -> Callable[[BooksGauges], float]:
+        return lambda one: getattr(one, field) / _MILLI_GPU_NS_PER_GPU_S
+
+    yield _gauge("books_behind_seconds", "Since the end of the last closed hour.", pool, books, _behind_s)
+    yield _gauge("books_uncharged_gpu_seconds", "Of that hour, charged to nobody.", pool, books, gpu_s("uncharged"))
+    yield _gauge("books_unreported_gpu_seconds", "Of that hour, not seen to run.", pool, books, gpu_s("unreported"))
+
+
+def _behind_s(books: BooksGauges) -> float:
+    return books.behind_ns / NS_PER_S
 
 
 def _gauge(name: str, text: str, labels: Labels, values: Iterable[V], pick: Callable[[V], float]) -> GaugeMetricFamily:

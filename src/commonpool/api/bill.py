@@ -1,0 +1,216 @@
+"""Bills: what each account pays for a period, who lent to whom, and the attempts that a line is made of."""
+
+from decimal import Decimal
+
+import msgspec
+
+from commonpool.api import bill_wire, trace
+from commonpool.api.bill_wire import Amount, Charge
+from commonpool.api.http import BadRequestError, Endpoint
+from commonpool.api.operations import Billed, Operations
+from commonpool.api.periods import Span, span
+from commonpool.config.problems import listed
+from commonpool.core.billing import EARNED, Bill, BillLine, combined, unit_costs
+from commonpool.core.ledger import GPU_HOUR, Kind
+from commonpool.core.statement import DIMENSIONS, FILTERS, label
+from commonpool.store.ledger import EndPlace
+
+RECORDS_MAX = 1000  # in one answer
+
+
+class ByPeriod(msgspec.Struct, frozen=True):
+    """`2026-11`, `2026-11-03`, `2026-11-01..2026-11-15`; the month that goes on where it is left out."""
+
+    period: str = ""
+
+
+class BillFilter(ByPeriod, frozen=True):
+    """Each keeps what has one of its values, and may be repeated; `group` keeps all below it."""
+
+    tenant: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()
+    app: tuple[str, ...] = ()
+    cost_center: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    version: tuple[str, ...] = ()
+    type: tuple[str, ...] = ()
+    tier: tuple[str, ...] = ()
+    endpoint: tuple[str, ...] = ()
+    pool: tuple[str, ...] = ()
+
+
+class BillQuery(BillFilter, frozen=True):
+    """`by` is a comma-separated list."""
+
+    by: str = "tenant"
+
+
+class BilledQuery(BillFilter, frozen=True):
+    """`after` is the `after` of the answer before, "" for the first."""
+
+    after: str = ""
+
+
+async def bill(operations: Operations, query: BillQuery) -> bill_wire.BillTable:
+    by = tuple(dict.fromkeys(name.strip() for name in query.by.split(",") if name.strip()))
+    for name in by:
+        if name not in DIMENSIONS:
+            raise BadRequestError(
+                f"a bill cannot be split by {name!r}; allowed are {', '.join(DIMENSIONS)}", param="by"
+            )
+    period = span(operations, query.period)
+    billed = await operations.bills().bill(period.start_ns, period.end_ns, by, _filters(query))
+    return _table(operations, period, billed)
+
+
+def _filters(query: BillFilter) -> dict[str, tuple[str, ...]]:
+    return {name: getattr(query, name) for name in FILTERS if getattr(query, name)}
+
+
+def _table(operations: Operations, period: Span, billed: Billed) -> bill_wire.BillTable:
+    config = operations.config()
+    return bill_wire.BillTable(
+        period=period.name,
+        start_ns=period.start_ns,
+        end_ns=period.end_ns,
+        until_ns=billed.until_ns,
+        time_zone=config.billing.time_zone,
+        currency=config.currency,
+        closed=billed.closed,
+        by=billed.bill.by,
+        lines=tuple(_line(billed.bill, line) for line in billed.bill.lines) if billed.bill.by else (),
+        total=_line(billed.bill, combined(billed.bill.lines, "", ())),
+        forecast_micro=billed.forecast_micro,
+        notes=billed.notes,
+    )
+
+
+def _line(whole: Bill, line: BillLine) -> bill_wire.BillLine:
+    lent, borrowed = Kind.LENT.value, Kind.BORROWED.value
+    own = (Kind.USED, Kind.IDLE, Kind.LENT, Kind.LOADING, Kind.DRAINING)
+    counts = line.counts
+    return bill_wire.BillLine(
+        group=line.keys,
+        requests=counts.requests,
+        completed=counts.completed,
+        attempts=counts.attempts,
+        tokens_in=counts.tokens_in,
+        tokens_cached=counts.tokens_cached,
+        tokens_out=counts.tokens_out,
+        guaranteed=_amount(line.guaranteed, sum(line.micro.get(kind.value, 0) for kind in own)),
+        used=_amount(line.used, line.micro.get(Kind.USED.value, 0) + line.micro.get(borrowed, 0)),
+        borrowed=_amount(line.milli_gpu_ns.get(borrowed, 0), line.micro.get(borrowed, 0)),
+        lent=_amount(line.milli_gpu_ns.get(lent, 0), -line.micro.get(EARNED, 0)),
+        layers={name: micro for name, micro in whole.layers(line).items() if micro},
+        charges=_charges(whole, line),
+        unit_costs=unit_costs(whole, line),
+        total_micro=line.total_micro,
+    )
+
+
+def _amount(milli_gpu_ns: int, micro: int) -> Amount:
+    return Amount(bill_wire.quantity(GPU_HOUR, milli_gpu_ns), micro)
+
+
+def _charges(whole: Bill, line: BillLine) -> tuple[Charge, ...]:
+    costs = {cost.name: cost for cost in whole.costs}
+    times = [
+        Charge(kind, GPU_HOUR, "runtime", micro, *_measured(GPU_HOUR, line.milli_gpu_ns[kind]))
+        for kind, micro in sorted(line.micro.items(), key=_order)
+    ]
+    fees = [
+        Charge(Kind.FEE.value, meter, "request", micro, *_measured(meter, line.metered[meter]))
+        for meter, micro in sorted(line.fees.items())
+    ]
+    shared = [
+        Charge("shared", name, costs[name].layer, micro, split=costs[name].split)
+        for name, micro in sorted(line.shared.items())
+    ]
+    return (*times, *fees, *shared)
+
+
+def _order(kind: tuple[str, int]) -> int:
+    """As `core.ledger` lists them, what was earned last."""
+    kinds = [*(each.value for each in Kind), EARNED]
+    return kinds.index(kind[0])
+
+
+def _measured(meter: str, amount: int) -> tuple[Decimal, str]:
+    return bill_wire.quantity(meter, amount), bill_wire.UNITS[meter]
+
+
+async def lending(operations: Operations, query: ByPeriod) -> bill_wire.LendingTable:
+    period = span(operations, query.period)
+    until_ns, pairs = await operations.bills().lending(period.start_ns, period.end_ns)
+    return bill_wire.LendingTable(
+        period=period.name,
+        start_ns=period.start_ns,
+        end_ns=period.end_ns,
+        until_ns=until_ns,
+        currency=operations.config().currency,
+        pairs=tuple(
+            bill_wire.LentLine(
+                label(lender), label(borrower), bill_wire.quantity(GPU_HOUR, each.milli_gpu_ns), each.micro
+            )
+            for (lender, borrower), each in pairs.items()
+        ),
+    )
+
+
+async def records(operations: Operations, query: BilledQuery) -> bill_wire.BilledAttempts:
+    period = span(operations, query.period)
+    filters: dict[str, tuple[str, ...]] = {name: values for name, values in _filters(query).items() if name != "group"}
+    if query.group:
+        filters["tenant"] = _below(operations, query)
+    found = await operations.bills().worked(period.start_ns, period.end_ns, filters, _place(query.after), RECORDS_MAX)
+    last = found[-1].record if len(found) == RECORDS_MAX else None
+    after = None if last is None else f"{last.arrived_ns + last.total_ns}.{last.attempt}.{last.request_id}"
+    return bill_wire.BilledAttempts(tuple(map(trace.shown, found)), after)
+
+
+def _below(operations: Operations, query: BillFilter) -> tuple[str, ...]:
+    """The tenants below the groups that are asked for, of those that are asked for."""
+    policy = operations.config().policy
+    found = []
+    for tenant in policy.tenants.values():
+        at, above = tenant.group, set[str]()
+        while at is not None and at in policy.groups:
+            above.add(at)
+            at = policy.groups[at].parent
+        if not above.isdisjoint(query.group) and (not query.tenant or tenant.name in query.tenant):
+            found.append(tenant.name)
+    if not found:
+        raise BadRequestError(f"no tenant is below {listed(query.group)}", param="group")
+    return tuple(found)
+
+
+def _place(after: str) -> EndPlace | None:
+    if not after:
+        return None
+    ended_ns, _, rest = after.partition(".")
+    attempt, _, request_id = rest.partition(".")
+    try:
+        return int(ended_ns), request_id, int(attempt)
+    except ValueError:
+        raise BadRequestError(f"after {after!r} is not the `after` of an answer", param="after") from None
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/admin/v1/bill", bill, "The bill of a period, split and added up", bill_wire.BillTable, BillQuery),
+    Endpoint(
+        "GET",
+        "/admin/v1/bill/matrix",
+        lending,
+        "Who lent to whom in a period, and what was paid for it",
+        bill_wire.LendingTable,
+        ByPeriod,
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v1/bill/records",
+        records,
+        "The attempts that a bill's work is made of, with their postings in the period, in pages",
+        bill_wire.BilledAttempts,
+        BilledQuery,
+    ),
+)

@@ -1,0 +1,81 @@
+"""Billing periods: how they are called, which there are, and closing a month for ever."""
+
+import msgspec
+
+from commonpool.api import bill_wire
+from commonpool.api.http import BadRequestError, Endpoint, Nothing
+from commonpool.api.operations import Month, Operations
+from commonpool.config.calendar import Calendar
+
+BETWEEN = ".."
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A period by name, from when (included) until when (excluded)."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+def span(operations: Operations, name: str) -> Span:
+    """The period of a name: `2026-11`, `2026-11-03`, or from one through another, `2026-11-01..2026-11-15`.
+
+    "" is the month that goes on. BadRequestError where there is no such period.
+    """
+    calendar = Calendar(operations.config().billing.time_zone)
+    name = name or calendar.month_of(operations.now_ns())
+    first, between, last = name.partition(BETWEEN)
+    start_ns, end_ns = _one(calendar, first)
+    if between:
+        _, end_ns = _one(calendar, last)
+    if end_ns <= start_ns:
+        raise BadRequestError(f"the period {name} ends before it begins; write the earlier day first", param="period")
+    return Span(name, start_ns, end_ns)
+
+
+def _one(calendar: Calendar, name: str) -> tuple[int, int]:
+    try:
+        return calendar.month(name) if name.count("-") == 1 else calendar.day(name)
+    except ValueError as error:
+        raise BadRequestError(
+            f"{error}, or a period like 2026-11, 2026-11-03 or 2026-11-01..2026-11-15", param="period"
+        ) from None
+
+
+async def periods(operations: Operations, _: Nothing) -> bill_wire.BillingPeriods:
+    return bill_wire.BillingPeriods(tuple(map(_shown, await operations.bills().months())))
+
+
+async def close(operations: Operations, _: Nothing, wanted: bill_wire.ClosePeriod, by: str) -> bill_wire.BillingPeriod:
+    try:
+        Calendar(operations.config().billing.time_zone).month(wanted.name)
+    except ValueError as error:
+        raise BadRequestError(str(error), param="name") from None
+    return _shown(await operations.bills().close(wanted.name, by))
+
+
+def _shown(month: Month) -> bill_wire.BillingPeriod:
+    return bill_wire.BillingPeriod(
+        month.name,
+        "closed" if month.closed_ns is not None else "over" if month.over else "open",
+        month.start_ns,
+        month.end_ns,
+        month.closed_ns,
+        month.by,
+    )
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/admin/v1/periods", periods, "The months since the books began", bill_wire.BillingPeriods),
+    Endpoint(
+        "POST",
+        "/admin/v1/periods",
+        close,
+        "Close a month that is over: its bill never changes again",
+        bill_wire.BillingPeriod,
+        body=bill_wire.ClosePeriod,
+        status=201,
+        audited=True,
+    ),
+)

@@ -1,0 +1,93 @@
+"""Readings: what is metered elsewhere, such as storage, told from time to time by whoever measures it."""
+
+from typing import Annotated
+
+import msgspec
+
+from commonpool.api.http import BadRequestError, Endpoint, Nothing
+from commonpool.api.operations import Operations
+from commonpool.api.wire import Ns
+from commonpool.config import Config
+from commonpool.config.billing_keys import FEES
+from commonpool.config.keys import DEFAULT_APP
+from commonpool.config.problems import hint, listed
+from commonpool.core.ledger import METERS
+from commonpool.store.ledger import Reading
+
+
+class NewReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A quantity that a tenant took from `start_ns` until `end_ns`, evenly, in the meter's smallest unit: bytes of
+    `network_gb`, MiB × seconds of `storage_gib_hour`. The answer says how many make one unit that has a price.
+
+    `id` is the source's own: the same one may be sent again, with the same content. `pool` "" is none.
+    """
+
+    id: Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,200}$")]
+    meter: str
+    tenant: str
+    quantity: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    start_ns: Ns
+    end_ns: Ns
+    app: str = DEFAULT_APP
+    pool: str = ""
+
+
+class TakenReading(msgspec.Struct, frozen=True):
+    """What was taken down. `unit` is how many of `quantity` make one unit that has the meter's price."""
+
+    reading: Reading
+    unit: int
+
+
+async def create(operations: Operations, _: Nothing, new: NewReading) -> tuple[TakenReading, bool]:
+    config = operations.config()
+    _check_names(config, new)
+    if new.end_ns <= new.start_ns:
+        raise BadRequestError("a reading ends after it begins; give a later end_ns", param="end_ns")
+    if new.end_ns > operations.now_ns():
+        raise BadRequestError("a reading is about what has been; its end_ns is in the future", param="end_ns")
+    reading = Reading(
+        id=new.id,
+        meter=new.meter,
+        tenant=new.tenant,
+        quantity=new.quantity,
+        start_ns=new.start_ns,
+        end_ns=new.end_ns,
+        app=new.app,
+        cost_center=config.apps[new.tenant][new.app].cost_center,
+        pool=new.pool,
+    )
+    return TakenReading(reading, METERS[new.meter]), await operations.bills().read(reading)
+
+
+def _check_names(config: Config, new: NewReading) -> None:
+    if new.meter not in FEES:
+        raise BadRequestError(f"there is no meter {new.meter!r}; {hint(new.meter, FEES, 'there are')}", param="meter")
+    if new.meter not in config.billing.meters:
+        raise BadRequestError(
+            f"{new.meter} has no price, so nobody would pay for it; write one under prices.meters, 0 where it is free",
+            param="meter",
+        )
+    if new.tenant not in config.policy.tenants:
+        message = f"there is no tenant {new.tenant!r}; there is {listed(config.policy.tenants)}"
+        raise BadRequestError(message, param="tenant")
+    apps = config.apps[new.tenant]
+    if new.app not in apps:
+        raise BadRequestError(f"tenant {new.tenant} has no app {new.app!r}; it has {listed(apps)}", param="app")
+    if new.pool and new.pool not in config.policy.pools:
+        message = f"there is no pool {new.pool!r}; there is {listed(config.policy.pools)}"
+        raise BadRequestError(message, param="pool")
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/admin/v1/readings",
+        create,
+        "What was metered elsewhere, such as storage; 200 where the same reading is there already",
+        TakenReading,
+        body=NewReading,
+        status=201,
+        again=True,
+    ),
+)

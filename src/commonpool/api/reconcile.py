@@ -1,0 +1,54 @@
+"""Reconciliation: the hours in the books against what the devices could do and what the backends saw held."""
+
+from commonpool.api import bill_wire, wire
+from commonpool.api.http import Endpoint
+from commonpool.api.operations import Operations
+from commonpool.api.usage import Period, between
+from commonpool.core.pricing import exact_cost, round_half_up
+from commonpool.store.ledger import UNKNOWN, UNSEEN, Reconciliation
+
+
+async def reconciliation(operations: Operations, query: Period) -> bill_wire.ReconciliationTable:
+    since_ns, until_ns = between(operations, query)
+    found = await operations.bills().reconciliations(since_ns, until_ns)
+    return bill_wire.ReconciliationTable(
+        since_ns=since_ns,
+        until_ns=until_ns,
+        currency=operations.config().currency,
+        closes=all(map(_closes, found)),
+        hours=tuple(map(_hour, found)),
+    )
+
+
+def _closes(hour: Reconciliation) -> bool:
+    explained = sum(hour.causes.values()) == hour.held - hour.reported and hour.causes.keys().isdisjoint(
+        (UNSEEN, UNKNOWN)
+    )
+    return hour.devices == hour.charged and explained
+
+
+def _hour(hour: Reconciliation) -> bill_wire.ReconciledHour:
+    return bill_wire.ReconciledHour(
+        pool=hour.pool,
+        hour_ns=hour.hour_ns,
+        devices=wire.gpu_seconds(hour.devices),
+        charged=wire.gpu_seconds(hour.charged),
+        price_micro=hour.micro,
+        cost_micro=round_half_up(exact_cost(hour.charged, hour.micro)),
+        held=wire.gpu_seconds(hour.held),
+        reported=wire.gpu_seconds(hour.reported),
+        causes={cause: wire.gpu_seconds(value) for cause, value in hour.causes.items()},
+        closes=_closes(hour),
+    )
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/admin/v1/reconciliation",
+        reconciliation,
+        "The hours in the books against what there was, and why they differ",
+        bill_wire.ReconciliationTable,
+        Period,
+    ),
+)

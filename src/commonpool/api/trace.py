@@ -1,0 +1,65 @@
+"""One request down to the money: every attempt of it, and every posting that it made or will make."""
+
+from commonpool.api import bill_wire, views
+from commonpool.api.http import Endpoint
+from commonpool.api.operations import NotFoundError, Operations, Principal, Settled
+from commonpool.api.requests import ById
+from commonpool.core.ledger import Posting, tenant_account
+from commonpool.core.pricing import round_lines
+
+
+async def trace(operations: Operations, query: ById, who: Principal | None) -> bill_wire.RequestPostings:
+    found = await operations.bills().settled(query.id)
+    if not found or (who is not None and who.tenant != found[0].record.tenant):
+        raise NotFoundError(
+            f"no attempt at {query.id!r} has ended, or it is older than the records that are kept; take the id from the"
+            " x-request-id of its answer"
+        )
+    attempts = tuple(map(shown, found))
+    return bill_wire.RequestPostings(
+        query.id, operations.config().currency, attempts, sum(attempt.cost_micro for attempt in attempts)
+    )
+
+
+def shown(settled: Settled) -> bill_wire.AttemptPostings:
+    """An attempt with its postings; their costs are rounded together, so that they add up."""
+    costs = round_lines({f"{at:09d}": posting.exact_cost for at, posting in enumerate(settled.postings)})
+    lines = tuple(
+        _line(posting, costs[f"{at:09d}"], posting.about_ns in settled.booked)
+        for at, posting in enumerate(settled.postings)
+    )
+    own = tenant_account(settled.record.tenant)
+    return bill_wire.AttemptPostings(
+        views.attempt(settled.record),
+        lines,
+        sum(line.cost_micro for line in lines if line.debit == own),
+        settled.problem,
+    )
+
+
+def _line(posting: Posting, cost_micro: int, booked: bool) -> bill_wire.PostingLine:
+    return bill_wire.PostingLine(
+        hour_ns=posting.about_ns,
+        kind=posting.kind.value,
+        debit=posting.debit,
+        credit=posting.credit,
+        meter=posting.meter,
+        quantity=bill_wire.quantity(posting.meter, posting.quantity),
+        unit=bill_wire.UNITS[posting.meter],
+        price_micro=posting.micro,
+        cost_micro=cost_micro,
+        booked=booked,
+    )
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/admin/v1/requests/{id}/postings",
+        trace,
+        "What one request or job cost: every attempt with its postings by hour",
+        bill_wire.RequestPostings,
+        ById,
+        by_tenant=True,
+    ),
+)

@@ -1,0 +1,303 @@
+"""The bills of the running product, made of the store's books (`api.operations.Bills`).
+
+Only hours that are in the books count. What lies in a closed month comes from the snapshot that was taken when it was
+closed; the rest is worked out anew each time, from postings that never change and the shared costs in force.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from commonpool.api import text
+from commonpool.api.operations import Billed, ConflictError, Month, OperationError, Settled
+from commonpool.config import Config
+from commonpool.config.billing import rates
+from commonpool.config.calendar import Calendar
+from commonpool.core.billing import Bill, Day, Lent, bill, forecast, matrix
+from commonpool.core.ledger import GPU_HOUR, Kind, LedgerError, Rates
+from commonpool.core.model import NS_PER_HOUR, UNPRICED, UsageRecord
+from commonpool.core.settling import hours_of, settle
+from commonpool.core.statement import CORRECTION, FINEST, WORK, Statement, fold
+from commonpool.store.contract import Filters, Store
+from commonpool.store.ledger import EndPlace, Period, PeriodClosedError, Reading, ReadingConflictError, Reconciliation
+
+BEHIND_NS = 2 * NS_PER_HOUR  # an hour that is not in the books so long after its beginning is worth a word
+
+
+class UnpricedError(OperationError):
+    """A pool has no price in an hour that is over, so its books stop there."""
+
+    status = 409
+    kind = "conflict_error"
+    code = "unpriced"
+
+
+class Bills:
+    """Answers from the store, in threads. `flush` returns when the newest records are in it."""
+
+    def __init__(
+        self, store: Store, config: Callable[[], Config], now: Callable[[], int], flush: Callable[[], object]
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._now = now
+        self._flush = flush
+
+    async def bill(self, start_ns: int, end_ns: int, by: Sequence[str], filters: Filters) -> Billed:
+        return await asyncio.to_thread(self._bill, start_ns, end_ns, by, filters)
+
+    async def lending(self, start_ns: int, end_ns: int) -> tuple[int, Mapping[tuple[str, str], Lent]]:
+        return await asyncio.to_thread(self._lending, start_ns, end_ns)
+
+    async def months(self) -> Sequence[Month]:
+        return await asyncio.to_thread(self._months)
+
+    async def close(self, name: str, by: str) -> Month:
+        return await asyncio.to_thread(self._close, name, by)
+
+    async def read(self, reading: Reading) -> bool:
+        try:
+            return await asyncio.to_thread(self._store.add_reading, reading)
+        except (ReadingConflictError, PeriodClosedError) as error:
+            raise ConflictError(str(error)) from None
+
+    async def reconciliations(self, since_ns: int, until_ns: int) -> Sequence[Reconciliation]:
+        return await asyncio.to_thread(self._store.reconciliations, since_ns, until_ns)
+
+    async def settled(self, request_id: str) -> Sequence[Settled]:
+        def ask() -> list[Settled]:
+            self._flush()
+            return self._settle(self._store.record(request_id))
+
+        return await asyncio.to_thread(ask)
+
+    async def worked(
+        self, start_ns: int, end_ns: int, filters: Filters, after: EndPlace | None, limit: int
+    ) -> Sequence[Settled]:
+        def ask() -> list[Settled]:
+            until_ns = min(end_ns, self._until(start_ns))
+            if until_ns <= start_ns:
+                return []
+            found = self._settle(self._store.worked(start_ns, until_ns, filters, after, limit))
+            return [_within(each, start_ns, until_ns) for each in found]
+
+        return await asyncio.to_thread(ask)
+
+    # -- bills ---------------------------------------------------------------------------------------------------------
+
+    def _bill(self, start_ns: int, end_ns: int, by: Sequence[str], filters: Filters) -> Billed:
+        self._check_prices(end_ns)
+        until_ns = max(start_ns, min(end_ns, self._until(start_ns)))
+        closed = _overlapping(self._store.periods(), start_ns, end_ns)
+        statements = [*(_kept(period, start_ns, end_ns) for period in closed)]
+        statements += [self._statement(start, end) for start, end in _gaps(closed, start_ns, until_ns)]
+        folded = fold(statements, by, filters)
+        expected = self._expected(folded, start_ns, until_ns, end_ns) if start_ns < until_ns < end_ns else None
+        return Billed(folded, until_ns, not _gaps(closed, start_ns, end_ns), expected, self._behind(end_ns))
+
+    def _expected(self, folded: Bill, start_ns: int, until_ns: int, end_ns: int) -> int:
+        """Shared costs go on as since the start of the period, all else as since the books began."""
+        shared = sum(sum(line.shared.values()) for line in folded.lines)
+        began_ns = max(start_ns, self._began(start_ns))
+        return forecast(shared, start_ns, until_ns, end_ns) + forecast(
+            folded.total_micro - shared, began_ns, until_ns, end_ns
+        )
+
+    def _statement(self, start_ns: int, end_ns: int) -> Statement:
+        """Of hours that are in the books, in one month or several."""
+        config = self._config()
+        calendar = Calendar(config.billing.time_zone)
+        by = ("tenant", *WORK)
+        days = {}
+        for name in calendar.days(start_ns, end_ns):
+            day_start, day_end = calendar.day(name)
+            since, until = max(start_ns, day_start), min(end_ns, day_end)
+            postings = tuple(
+                msgspec.structs.replace(each, keys=(*each.keys, CORRECTION if each.correction else ""))
+                for each in self._store.posting_sums(by, since, until, {})
+            )
+            counts = tuple(
+                msgspec.structs.replace(each, keys=(*each.keys, ""))
+                for each in self._store.hourly_sums(by, since, until, {})
+            )
+            day = Day(since, until, *calendar.month(name[:7]), postings, counts)
+            days[name] = bill((day,), FINEST, config.billing.costs)
+        return Statement(days, _groups(config))
+
+    def _lending(self, start_ns: int, end_ns: int) -> tuple[int, Mapping[tuple[str, str], Lent]]:
+        self._check_prices(end_ns)
+        until_ns = max(start_ns, min(end_ns, self._until(start_ns)))
+        postings = self._store.posting_sums(("tenant",), start_ns, until_ns, {"kind": [Kind.BORROWED.value]})
+        return until_ns, matrix([Day(start_ns, until_ns, start_ns, until_ns, postings)])
+
+    # -- how far the books are -----------------------------------------------------------------------------------------
+
+    def _pools(self) -> tuple[str, ...]:
+        """Those that have books: "" has those of what was read of no pool."""
+        return *self._config().policy.pools, ""
+
+    def _until(self, default_ns: int) -> int:
+        """Until when the books of every pool are closed; `default_ns` where none has any."""
+        ends = [self._store.closed_until(pool) for pool in self._pools() if self._has_books(pool)]
+        return min((end or default_ns for end in ends), default=default_ns)
+
+    def _began(self, default_ns: int) -> int:
+        begins = [self._store.first_noted(pool) for pool in self._pools()]
+        return min((begin for begin in begins if begin is not None), default=default_ns)
+
+    def _has_books(self, pool: str) -> bool:
+        """Whether an hour of it is over, and so is or should be in the books."""
+        first = self._store.first_noted(pool)
+        if first is None:
+            return self._store.closed_until(pool) is not None
+        return self._hour_of(first) + NS_PER_HOUR <= self._now()
+
+    def _hour_of(self, at_ns: int) -> int:
+        return Calendar(self._config().billing.time_zone).hour_of(at_ns)
+
+    def _next_hours(self, end_ns: int) -> Iterator[tuple[str, int]]:
+        """The first hour of each pool before `end_ns` that is over and not in the books."""
+        for pool in self._pools():
+            first = self._store.first_noted(pool)
+            after = self._store.closed_until(pool)
+            start = after if after is not None else self._hour_of(first) if first is not None else end_ns
+            if start < end_ns and start + NS_PER_HOUR <= self._now():
+                yield pool, start
+
+    def _check_prices(self, end_ns: int) -> None:
+        for pool, hour_ns in self._next_hours(end_ns):
+            if pool and rates(self._config(), pool, hour_ns).micro_per_gpu_hour == UNPRICED:
+                raise UnpricedError(
+                    f"pool {pool} has no price in the hour from {self._moment(hour_ns)} on, so its books stop there;"
+                    f" add one that holds from then on, or earlier, to prices.gpu_hour.{pool}"
+                )
+
+    def _behind(self, end_ns: int) -> tuple[str, ...]:
+        return tuple(
+            f"The books of pool {pool} stop at {self._moment(hour_ns)}; `commonpool status` says why."
+            for pool, hour_ns in self._next_hours(end_ns)
+            if hour_ns + BEHIND_NS <= self._now()
+        )
+
+    def _moment(self, at_ns: int) -> str:
+        return text.local(at_ns, self._config().billing.time_zone)
+
+    # -- periods -------------------------------------------------------------------------------------------------------
+
+    def _months(self) -> list[Month]:
+        calendar = Calendar(self._config().billing.time_zone)
+        kept = {period.name: period for period in self._store.periods()}
+        names = dict.fromkeys(kept)
+        began, now = self._began(self._now()), self._now()
+        names.update(dict.fromkeys(day[:7] for day in calendar.days(began, now + 1)))
+        return [self._month(name, kept.get(name)) for name in sorted(names)]
+
+    def _month(self, name: str, period: Period | None) -> Month:
+        if period is not None:
+            return Month(
+                name, period.start_ns, period.end_ns, over=True, closed_ns=period.closed_ns, by=period.closed_by
+            )
+        start_ns, end_ns = Calendar(self._config().billing.time_zone).month(name)
+        over = end_ns <= self._now() and not any(self._next_hours(end_ns))
+        return Month(name, start_ns, end_ns, over)
+
+    def _close(self, name: str, by: str) -> Month:
+        start_ns, end_ns = Calendar(self._config().billing.time_zone).month(name)
+        if end_ns > self._now():
+            raise ConflictError(f"{name} is not over; it can be closed from {self._moment(end_ns)} on", param="name")
+        self._check_prices(end_ns)
+        for pool, hour_ns in self._next_hours(end_ns):
+            raise ConflictError(
+                f"{name} cannot be closed yet: the hour of pool {pool} from {self._moment(hour_ns)} on is not in the"
+                " books; try again when it is, `commonpool status` says what hinders it",
+                param="name",
+            )
+        if not self._store.reconciliations(start_ns, end_ns):
+            raise ConflictError(f"there are no books of {name}, so there is nothing to close", param="name")
+        statement = msgspec.json.encode(self._statement(start_ns, end_ns))
+        period = Period(name, start_ns, end_ns, self._now(), by, statement)
+        try:
+            self._store.add_period(period)
+        except PeriodClosedError as error:
+            raise ConflictError(str(error), param="name") from None
+        return self._month(name, period)
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def _settle(self, records: Sequence[UsageRecord]) -> list[Settled]:
+        """Each with its postings: those of closed hours at the prices they were closed at."""
+        known: dict[tuple[str, int], tuple[Rates, bool]] = {}
+        offset_ns = Calendar(self._config().billing.time_zone).hour_offset_ns
+        groups = self._config().policy.groups
+        found = []
+        for record in records:
+            hours = hours_of(record, offset_ns)
+            for hour in hours:
+                if (record.pool, hour) not in known:
+                    known[record.pool, hour] = self._rates(record.pool, hour)
+            booked = frozenset(hour for hour in hours if known[record.pool, hour][1])
+            try:
+                postings = settle(record, [(hour, known[record.pool, hour][0]) for hour in hours], groups)
+                found.append(Settled(record, postings, booked))
+            except LedgerError as error:
+                found.append(Settled(record, (), booked, str(error)))
+        return found
+
+    def _rates(self, pool: str, hour_ns: int) -> tuple[Rates, bool]:
+        """The prices in an hour, and whether it is in the books."""
+        configured = rates(self._config(), pool, hour_ns)
+        if hour_ns >= (self._store.closed_until(pool) or 0):
+            return configured, False
+        price, lending = configured.micro_per_gpu_hour, configured.lending_micro_per_gpu_hour
+        meters: dict[str, int] = {}
+        for each in self._store.posting_sums((), hour_ns, hour_ns + NS_PER_HOUR, {"pool": [pool]}):
+            if each.correction:
+                continue
+            if each.meter != GPU_HOUR:
+                meters[each.meter] = each.micro
+            elif each.kind == Kind.BORROWED:
+                lending = each.micro
+            else:
+                price = each.micro
+        return Rates(price, lending, meters), True
+
+
+def _groups(config: Config) -> dict[str, str]:
+    """The path of groups of each account."""
+    groups = config.policy.groups
+
+    def path(name: str | None) -> str:
+        if name is None or name not in groups:
+            return ""
+        above = path(groups[name].parent)
+        return f"{above}/{name}" if above else name
+
+    found = {f"group:{name}": path(name) for name in groups}
+    return found | {f"tenant:{each.name}": path(each.group) for each in config.policy.tenants.values()}
+
+
+def _overlapping(periods: Sequence[Period], start_ns: int, end_ns: int) -> list[Period]:
+    return [each for each in periods if each.start_ns < end_ns and start_ns < each.end_ns]
+
+
+def _kept(period: Period, start_ns: int, end_ns: int) -> Statement:
+    """A closed month, as it was when it was closed: those of its days that are asked for."""
+    statement = msgspec.json.decode(period.bill, type=Statement)
+    days = {name: day for name, day in statement.days.items() if start_ns <= day.start_ns and day.end_ns <= end_ns}
+    return Statement(days, statement.groups)
+
+
+def _gaps(closed: Sequence[Period], start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+    """The time from start to end that no closed month has; `closed` are in order."""
+    found = []
+    for period in closed:
+        if start_ns < min(period.start_ns, end_ns):
+            found.append((start_ns, min(period.start_ns, end_ns)))
+        start_ns = max(start_ns, period.end_ns)
+    return [*found, (start_ns, end_ns)] if start_ns < end_ns else found
+
+
+def _within(settled: Settled, start_ns: int, end_ns: int) -> Settled:
+    postings = tuple(each for each in settled.postings if start_ns <= each.about_ns < end_ns)
+    return msgspec.structs.replace(settled, postings=postings)

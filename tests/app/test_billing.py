@@ -1,0 +1,86 @@
+"""Given closed months, when their bills are asked for, then they are what they were when they were closed."""
+
+import asyncio
+
+import pytest
+
+from commonpool.api.operations import Billed
+from commonpool.core.billing import Bill
+from tests.api.books import BILLED, HOUR, at, billed, keep, work
+from tests.api.fakes import FakeOperations, sources
+
+SINCE, UNTIL = "2026-12-30 00:00", "2027-01-02 00:00"
+
+
+@pytest.fixture
+def product() -> FakeOperations:
+    product = billed()
+    keep(product, SINCE, UNTIL, [work("r1", "2027-01-01 01:00", 2 * HOUR, loan=500)])
+    return product
+
+
+def ask(product: FakeOperations, since: str, until: str, *by: str) -> Billed:
+    return asyncio.run(product.bills().bill(at(since), at(until), by, {}))
+
+
+def close(product: FakeOperations, name: str = "2026-12") -> None:
+    asyncio.run(product.bills().close(name, "k1"))
+
+
+def lines(bill: Bill) -> dict[tuple[str, ...], int]:
+    return {line.keys: line.total_micro for line in bill.lines}
+
+
+def test_closing_changes_no_figure(product: FakeOperations) -> None:
+    before = ask(product, SINCE, UNTIL, "day", "tenant", "app")
+    close(product)
+    assert ask(product, SINCE, UNTIL, "day", "tenant", "app").bill == before.bill
+
+
+def test_a_closed_month_never_changes(product: FakeOperations) -> None:
+    close(product)
+    december = ask(product, "2026-12-01 00:00", "2027-01-01 00:00", "tenant", "group")
+    january = ask(product, "2027-01-01 00:00", UNTIL, "tenant", "group")
+    changed = BILLED.replace("month: 400", "month: 900")
+    product.configure(sources(changed.replace(", group: science", "")))
+    assert ask(product, "2026-12-01 00:00", "2027-01-01 00:00", "tenant", "group") == december
+    assert december.closed
+    now = ask(product, "2027-01-01 00:00", UNTIL, "tenant", "group")
+    assert not now.closed
+    assert now.bill.total_micro > january.bill.total_micro
+    assert ("research", "science") in lines(december.bill)
+    assert ("research", "") in lines(now.bill)
+
+
+def test_a_period_of_closed_and_open_days(product: FakeOperations) -> None:
+    close(product)
+    both = ask(product, "2026-12-31 00:00", UNTIL, "day")
+    parts = [
+        ask(product, "2026-12-31 00:00", "2027-01-01 00:00", "day"),
+        ask(product, "2027-01-01 00:00", UNTIL, "day"),
+    ]
+    assert lines(both.bill) == lines(parts[0].bill) | lines(parts[1].bill)
+    assert [each.closed for each in (both, *parts)] == [False, True, False]
+    assert (both.bill.start_ns, both.bill.end_ns) == (at("2026-12-31 00:00"), at(UNTIL))
+
+
+def test_a_forecast_counts_from_when_the_books_began(product: FakeOperations) -> None:
+    product.configure(sources(BILLED[: BILLED.index("costs:")] + BILLED[BILLED.index("groups:") :]))
+    billed = ask(product, "2026-12-01 00:00", "2027-01-03 00:00")
+    assert billed.until_ns == at(UNTIL)
+    assert billed.forecast_micro == round(billed.bill.total_micro * 4 / 3)
+
+
+def test_shared_costs_go_on_as_since_the_month_began(product: FakeOperations) -> None:
+    billed = ask(product, "2026-12-30 00:00", "2027-01-03 00:00")
+    began = ask(product, "2026-12-20 00:00", "2027-01-03 00:00")
+    shared = 1_400_010_000 * 2 // 31  # of two days
+    assert billed.forecast_micro == pytest.approx(960_000_335 + 2 * shared, abs=9)
+    assert began.forecast_micro == pytest.approx(960_000_335 + 7 * shared, abs=30)
+
+
+def test_nothing_is_in_the_books_yet() -> None:
+    product = billed()
+    empty = ask(product, "2027-01-01 00:00", "2027-02-01 00:00", "tenant")
+    assert (empty.bill.lines, empty.until_ns, empty.notes) == ((), at("2027-01-01 00:00"), ())
+    assert asyncio.run(product.bills().worked(at(SINCE), at(UNTIL), {}, None, 10)) == []

@@ -143,6 +143,11 @@ bench-gateway: $(DEV) ## measure the data plane beside a plain proxy
 bench-sharing: $(DEV) ## measure what sharing gives a department, on the real engine
 	@$(BIN)/python -m benchmarks.bench_sharing
 
+.PHONY: bench-advice
+bench-advice: $(DEV) ## advise quotas from one week, test them on the next (COMMONPOOL_TRACES=FOLDER), write docs/results/advice.md
+	@$(MAKE) --no-print-directory compile || echo "simulating with the pure core"
+	@PYTHONPATH="$(COMPILED)" $(BIN)/python -m benchmarks.bench_advice
+
 .PHONY: bench-books
 bench-books: $(DEV) ## ten million random life cycles, and whether the books sum to zero; writes docs/results/books.md
 	@$(BIN)/python -m benchmarks.bench_books

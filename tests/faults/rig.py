@@ -21,7 +21,8 @@ from commonpool.core import views
 from commonpool.core.effects import Dispatch, Effect
 from commonpool.core.events import Event
 from commonpool.core.machine import Machine
-from commonpool.core.model import Replica, UsageRecord
+from commonpool.core.metering import Note
+from commonpool.core.model import Outcome, Replica, UsageRecord
 from commonpool.engines.base import Adapter
 from commonpool.engines.registry import OPENAI
 from commonpool.gateway.desk import CoreDesk
@@ -87,6 +88,19 @@ class Watched(Machine):
         return effects
 
 
+class Kept(Journal):
+    """A journal that counts the records in it, not what was noted of those that run."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        super().__init__(folder, **more)
+        self.records = 0
+
+    def append(self, *notes: Note) -> None:
+        super().append(*notes)
+        ended = [each for each in notes if isinstance(each, UsageRecord) and each.outcome is not Outcome.RUNNING]
+        self.records += len(ended)
+
+
 class Counted(ServerConnection):
     """A connection that tells its rig how many bytes arrived, so that a test can wait for each."""
 
@@ -119,9 +133,15 @@ class Rig:
         self.faults: list[str] = []
         self.fed = 0
         self.now = [SECOND]
-        self.journal = Journal(folder, ballast_bytes=0)
+        self.journal = Kept(folder, ballast_bytes=0)
         self.machine = Watched(policy)
-        self.desk = CoreDesk(self.machine, lambda: 1_700_000_000 * SECOND + self.now[0], self.journal, self.seen.append)
+        self.desk = CoreDesk(
+            self.machine,
+            lambda: 1_700_000_000 * SECOND + self.now[0],
+            self.journal,
+            self.seen.append,
+            soon=asyncio.get_running_loop().call_soon,
+        )
         self.gateway = Gateway(
             msgspec.structs.replace(configured, policy=policy),
             self.desk,
@@ -213,7 +233,7 @@ class Rig:
             upstream=sum(each.reader is not None for each in self.gateway.pool._all),
             dead=sum(each._transport is None or each._transport.is_closing() for each in self.gateway.pool._all),
             unmatched=(*((dispatched - recorded) + (recorded - dispatched)), *twice),
-            unwritten=len(self.seen) - self.journal.appended,
+            unwritten=len(self.seen) - self.journal.records,
             faults=tuple(self.faults),
         )
 

@@ -196,7 +196,7 @@ def _close(store: Store, start: int) -> float:
     config = data.config()
     began = time.perf_counter()
     work = store.hour_work("main", start)
-    hour = hour_from(work, data.GPUS * 1000, lambda pool, at_ns: rates(config, pool, at_ns))
+    hour = hour_from(work, store.last_standing("main", start), rates(config, "main", start))
     postings = close(hour)
     books = compare(hour, postings).reconciliation
     if books.charged != books.devices:

@@ -263,13 +263,12 @@ class World:
         store.save_running(self._notes.values())
         store.add_meters(self._standings(start, end))
         store.add_meters(_cut(self._spans, start, end))
-        before = store.last_standing(POOL, start)
         work = store.hour_work(POOL, start)
-        hour = hour_from(work, 0 if before is None else before.milli_gpu, lambda _, about: rates(about))
+        hour = hour_from(work, store.last_standing(POOL, start), rates(start))
         postings = close(hour)
         there, supplied = devices(hour), charged(postings)
         assert there == MILLI_GPU * NS_PER_HOUR == supplied
-        books = Reconciliation(POOL, start, there, supplied, hour.rates.micro_per_gpu_hour, 0, 0, {})
+        books = Reconciliation(POOL, start, there, supplied, hour.rates, 0, 0, {})
         assert store.close_hour(Closing(POOL, start, postings, books, work))
         for posting in postings:
             assert posting.hour_ns == start
@@ -295,8 +294,7 @@ class World:
         model = self._ledger
         assert model.pending == 0
         assert len(records) == len(self._told)
-        assert _only(self._books, WORKED) == _only(model.entries, WORKED)
-        assert _fees(self._books) == _fees(model.entries)
+        assert _only(self._books, WORKED | {Kind.FEE}) == _only(model.entries, WORKED | {Kind.FEE})
         assert min(self._books.values()) >= 0
         assert sum(q for entry, q in self._books.items() if entry[1] in WORKED) == sum(r.milli_gpu_ns for r in records)
         assert sum(balances(self._books).values()) == 0
@@ -365,12 +363,3 @@ def _cut(spans: list[Span], start: int, end: int) -> Iterator[Span]:
 
 def _only(entries: Counter[Entry], kinds: frozenset[Kind]) -> Counter[Entry]:
     return Counter({entry: quantity for entry, quantity in entries.items() if entry[1] in kinds and quantity})
-
-
-def _fees(entries: Counter[Entry]) -> Counter[tuple[str, ...]]:
-    """Of late ends they stand in the hour that they are heard of in."""
-    sums: Counter[tuple[str, ...]] = Counter()
-    for (_, kind, debit, credit, meter, _, work), quantity in entries.items():
-        if kind is Kind.FEE:
-            sums[debit, credit, meter, work.tenant, work.app, work.model] += quantity
-    return sums

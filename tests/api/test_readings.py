@@ -84,6 +84,7 @@ def test_an_app_is_the_default_one_and_a_pool_is_none(local: TestClient, product
         ({"start_ns": END}, "end_ns", "a reading ends after it begins"),
         ({"start_ns": END + 1}, "end_ns", "a reading ends after it begins"),
         ({"end_ns": NOW + 1}, "end_ns", "in the future"),
+        ({"start_ns": START // 10**9}, "start_ns", "give nanoseconds since 1970, not seconds"),
         ({"tenant": "suport"}, "tenant", "there is no tenant 'suport'; there is support, research"),
         ({"app": "papers"}, "app", "tenant support has no app 'papers'; it has default, helpdesk"),
         ({"pool": "mian"}, "pool", "there is no pool 'mian'; there is main"),

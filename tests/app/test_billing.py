@@ -6,6 +6,8 @@ import pytest
 
 from commonpool.api.operations import Billed
 from commonpool.core.billing import Bill
+from commonpool.core.ledger import Standing
+from commonpool.store.ledger import Reading
 from tests.api.books import BILLED, HOUR, at, billed, keep, work
 from tests.api.fakes import FakeOperations, sources
 
@@ -62,6 +64,57 @@ def test_a_period_of_closed_and_open_days(product: FakeOperations) -> None:
     assert lines(both.bill) == lines(parts[0].bill) | lines(parts[1].bill)
     assert [each.closed for each in (both, *parts)] == [False, True, False]
     assert (both.bill.start_ns, both.bill.end_ns) == (at("2026-12-31 00:00"), at(UNTIL))
+
+
+def test_in_another_time_zone_no_day_is_lost_or_billed_twice() -> None:
+    product = billed(BILLED.replace("Europe/Berlin", "UTC"), "2027-02-02 00:30")
+    keep(product, "2026-12-30 01:00", "2027-02-01 02:00", [work("r1", "2027-01-01 01:30", 2 * HOUR)])
+    close(product)
+    product.configure(sources(BILLED))
+    later = at("2027-01-01 01:00")  # midnight UTC
+    december = ask(product, "2026-12-01 00:00", "2027-01-01 00:00", "day")
+    january = ask(product, "2027-01-01 00:00", "2027-02-01 00:00", "day")
+    assert [("2026-12-31",) in lines(each.bill) for each in (december, january)] == [True, False]
+    assert (december.bill.end_ns, january.bill.start_ns) == (later, later)
+    every = product.store.posting_sums([], 0, at("2027-02-01 00:00"), {})
+    supplied = sum(each.quantity for each in every if each.credit == "pool:main")
+    found = (sum(line.milli_gpu_ns.values()) for billed in (december, january) for line in billed.bill.lines)
+    assert sum(found) == supplied
+    # and the next month can be closed: it begins where that ends
+    close(product, "2027-01")
+    assert [(each.start_ns, each.end_ns) for each in product.store.periods()][1] == (later, at("2027-02-01 00:00"))
+    assert ask(product, "2027-01-01 00:00", "2027-02-01 00:00", "day").bill == january.bill
+
+
+def test_who_lent_to_whom_agrees_with_the_bill_to_the_unit(product: FakeOperations) -> None:
+    odd = [work(f"o{n}", "2026-12-30 01:00", 3_333 + n, loan=1, app=f"a{n}") for n in range(3)]
+    odd += [work(f"p{n}", "2026-12-31 01:00", 7_777_777 + n, loan=333, app=f"a{n}") for n in range(5)]
+    product = billed()
+    keep(product, SINCE, UNTIL, odd)
+    (lender,) = (line for line in ask(product, SINCE, UNTIL, "tenant").bill.lines if line.keys == ("research",))
+    _, pairs = asyncio.run(product.bills().lending(at(SINCE), at(UNTIL)))
+    assert pairs["tenant:research", "tenant:support"].micro == -lender.micro["earned"] > 0
+
+
+def test_a_pool_that_is_new_takes_nothing_off_the_bill(product: FakeOperations) -> None:
+    before = ask(product, SINCE, "2027-02-01 00:00", "tenant")
+    two = BILLED.replace("main: {gpus: 4_gpu}", "main: {gpus: 4_gpu}\n  other: {gpus: 1_gpu}")
+    product.configure(
+        sources(
+            two.replace("{main: 2.50}", "{main: 2.50, other: 1}")
+            .replace("gpu: 2_gpu\n", "gpu: 2_gpu\n    pool: main\n")
+            .replace("tenant: {guaranteed", "tenant: {pool: main, guaranteed")
+        )
+    )
+    # an hour of it is over, and is not in the books yet
+    product.store.add_meters([Standing("other", at("2027-01-02 00:01"), at("2027-01-02 00:59"), 1000, {})])
+    product.now = at("2027-01-02 01:00") + 1
+    assert ask(product, SINCE, "2027-02-01 00:00", "tenant").until_ns == before.until_ns == at(UNTIL)
+
+
+def test_a_reading_takes_nothing_off_the_bill(product: FakeOperations) -> None:
+    product.store.add_reading(Reading("s1", "storage_gib_hour", "support", 1, 0, at(SINCE)))
+    assert ask(product, SINCE, UNTIL, "tenant").until_ns == at(UNTIL)
 
 
 def test_a_forecast_counts_from_when_the_books_began(product: FakeOperations) -> None:

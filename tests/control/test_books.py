@@ -3,12 +3,16 @@
 import asyncio
 import threading
 
+import msgspec
+import pytest
+
 from commonpool.control.books import GRACE_NS, Books, Scope
 from commonpool.core.ledger import PLATFORM, Kind, Phase, Rates, Span, Standing
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, UNPRICED, Outcome
 from commonpool.store.contract import StoreError
 from commonpool.store.ledger import Closing, HourWork, Reading
 from commonpool.store.memory import MemoryStore
+from tests.store.ledgers import noted, ran
 from tests.store.records import T0, usage_record
 
 H = NS_PER_HOUR
@@ -21,12 +25,13 @@ class Door(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.down = False
-        self.entered, self.going = threading.Event(), threading.Event()
+        self.entered, self.going = threading.Event(), threading.Event()  # in the books of pool main
         self.going.set()
 
     def close_hour(self, closing: Closing) -> bool:
-        self.entered.set()
-        self.going.wait()
+        if closing.pool == "main":
+            self.entered.set()
+            self.going.wait()
         return super().close_hour(closing)
 
     def hour_work(self, pool: str, start_ns: int) -> HourWork:
@@ -43,6 +48,7 @@ class Room:
         self.now = T0
         self.noted_until = T0
         self.price = 2_000_000
+        self.meters: dict[str, int] = {}
         self.pools = ["main"]
         self.retention = FAR
         self.flushed = True
@@ -52,8 +58,11 @@ class Room:
         return Books(self.store, clock=lambda: self.now, scope=self._scope, flush=lambda: self.flushed)
 
     def _scope(self) -> Scope:
-        price = self.price
-        return Scope(tuple(self.pools), 0, self.noted_until, lambda _pool, _hour: Rates(price, price), self.retention)
+        def rates(pool: str, _hour: int) -> Rates:
+            price = self.price if pool in {*self.pools, ""} else UNPRICED
+            return Rates(price, price, self.meters)
+
+        return Scope(tuple(self.pools), 0, self.noted_until, rates, self.retention)
 
     def stand(self, start: int, end: int, pool: str = "main", milli_gpu: int = 4000) -> None:
         """A pool is guaranteed to tenant a by half; noted by the hour."""
@@ -85,7 +94,7 @@ def test_an_hour_is_closed_a_moment_after_its_end_when_all_is_noted_and_stored()
     assert room.look(T0 + H + GRACE_NS) == [0]
     assert room.look(T0 + H + GRACE_NS) == [0]
     assert room.look(T0 + 2 * H + GRACE_NS) == [0, 1]
-    first, second = room.store.reconciliations(0, FAR)
+    first, second = (hour for hour in room.store.reconciliations(0, FAR) if hour.pool == "main")
     assert (first.devices, second.devices) == (4000 * (H - 600 * NS_PER_S), 4000 * H)
     assert (first.charged, second.charged) == (first.devices, second.devices)
     assert room.books.warnings == ()
@@ -132,21 +141,45 @@ def test_a_store_that_is_away_is_asked_again() -> None:
     assert room.look(T0 + H + GRACE_NS) == [0]
 
 
-def test_a_pool_that_has_left_the_configuration_is_closed_to_its_end_and_no_further() -> None:
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_pool_that_has_left_the_configuration_is_closed_to_its_end_at_its_last_price(restart: bool) -> None:
     room = Room()
     room.stand(T0, T0 + 2 * H + 5)
     assert room.look(T0 + H + GRACE_NS) == [0]
-    room.pools.clear()
-    room.books = room.open()  # another process, which never had it
+    room.pools[:] = ["other"]  # and its price with it
+    if restart:
+        room.books = room.open()  # another process, which never had it
     assert room.look(T0 + 9 * H + GRACE_NS) == [0, 1, 2]
+    assert room.books.warnings == ()
+    assert {line.micro for line in room.store.posting_sums((), T0, T0 + 9 * H, {"pool": ["main"]})} == {2_000_000}
 
 
-def test_readings_of_no_pool_have_books_too() -> None:
+def test_readings_of_no_pool_have_books_that_begin_with_those_of_the_pools() -> None:
     room = Room()
-    room.pools.clear()
-    room.store.add_reading(Reading("s1", "storage_gib_hour", "a", 100, T0 + 5, T0 + H))
+    room.meters = {"storage_gib_hour": 5}
+    room.stand(T0 + 5, T0 + 3 * H)
+    room.store.add_reading(Reading("s1", "storage_gib_hour", "a", 100, 0, T0 + H))  # since long before
     room.look(T0 + H + GRACE_NS)
-    assert room.closed("") == [0]
+    assert (room.closed(""), room.closed()) == ([0], [0])
+    assert [each.pool for each in room.books.last] == ["main"]
+    room.store.add_reading(Reading("s2", "storage_gib_hour", "a", 7, T0, T0 + H))
+    room.look(T0 + 2 * H + GRACE_NS)
+    fees = [room.store.posting_sums((), T0 + hour * H, T0 + hour * H + H, {"pool": [""]}) for hour in (0, 1)]
+    assert [[line.quantity for line in hour] for hour in fees] == [[100], [7]]
+
+
+def test_what_is_put_right_has_the_price_that_it_was_posted_at() -> None:
+    room = Room()
+    room.stand(T0, T0 + 3 * H)
+    job = ran("j1", H - 10, 20)
+    room.store.save_running([noted(job, H)])
+    room.look(T0 + H + GRACE_NS)
+    room.price = 3_000_000  # without a date
+    room.store.save_running([])
+    room.store.add_usage([msgspec.structs.replace(job, outcome=Outcome.FAILED, micro_per_gpu_hour=0)])
+    room.look(T0 + 2 * H + GRACE_NS)
+    used = room.store.posting_sums((), T0, T0 + 2 * H, {"kind": [Kind.USED]})
+    assert [(line.micro, line.quantity) for line in used] == [(2_000_000, 0)]
 
 
 def test_what_is_odd_about_the_last_hour_is_said_until_the_next_one_is_closed() -> None:

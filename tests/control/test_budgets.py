@@ -82,6 +82,7 @@ def test_only_its_own_work_counts() -> None:
         posting(quantity=5, micro=1_000_000, kind=Kind.FEE, credit="platform", meter="request"),
         posting(quantity=COST_UNIT, micro=2_000_000, kind=Kind.IDLE),
         posting(quantity=COST_UNIT, micro=2_000_000, kind=Kind.UNCHARGED, debit="platform"),
+        posting(quantity=COST_UNIT, micro=2_000_000, kind=Kind.BORROWED, debit="platform", credit="tenant:b"),
         posting(quantity=COST_UNIT, micro=2_000_000, kind=Kind.LENT),
     )
     assert room.told() == [Spent("a", 8_000_000, T0 + HOUR, FEBRUARY)]

@@ -16,7 +16,7 @@ def span(name: str, phase: Phase, start: int, end: int, milli_gpu: int = 1000) -
 
 
 def compared(*spans: Span, standings: tuple[Standing, ...] = WHOLE) -> Comparison:
-    hour = Hour("main", H, Rates(2_000_000, 1_000_000), standings, spans, milli_gpu=4000)
+    hour = Hour("main", H, Rates(2_000_000, 1_000_000), standings, spans, before=Standing("main", 0, H, 4000, {}))
     comparison = compare(hour, close(hour))
     books = comparison.reconciliation
     assert books.charged == books.devices == 4000 * H

@@ -125,11 +125,20 @@ def test_a_gap_is_the_platforms_at_what_there_was_before_it() -> None:
     known = hour(
         standing(4000, H // 4, H // 2, a=4000),
         standing(8000, 3 * H // 4, H, a=8000),
-        milli_gpu=2000,
+        before=standing(2000, -H, 0),
         uses=(use("a", 0),),
     )
     assert lines(close(known)) == {("down", PLATFORM, POOL): 1500, ("idle", A, POOL): 3000}
     assert devices(known) == 4500 * H
+
+
+def test_a_lender_is_a_group_in_an_hour_that_was_all_down_too() -> None:
+    down = hour(before=standing(4000, -H, 0, group_g=1000), uses=(use("a", 500 * H, g=500 * H),))
+    assert lines(close(down)) == {
+        ("borrowed", A, G): 500,
+        ("lent", G, POOL): 500,
+        ("down", PLATFORM, POOL): 3500,
+    }
 
 
 def test_work_in_a_gap_is_no_longer_down() -> None:
@@ -145,7 +154,7 @@ def test_what_is_metered_is_paid_to_the_platform_and_a_meter_without_a_price_is_
 
 def test_late_use_gives_its_idle_back_in_the_open_hour() -> None:
     known = hour(standing(a=1000, b=3000), start_ns=0)
-    late = Late(-5 * H, Rates(7, 5), use("a", 1500 * H, b=500 * H))
+    late = Late(-5 * H, Rates(7, 5), (use("a", 1500 * H, b=500 * H),))
     more = [p for p in close(hour(*known.standings, late=(late,))) if p.about_ns == -5 * H]
     assert {p.hour_ns for p in more} == {0}
     assert lines(more) == {
@@ -160,8 +169,9 @@ def test_late_use_gives_its_idle_back_in_the_open_hour() -> None:
 
 
 def test_what_is_not_charged_after_all_is_taken_back() -> None:
-    late = Late(-H, Rates(7, 5), use("a", 1500 * H, charged=False, b=500 * H))
-    more = [p for p in close(hour(standing(a=1000, b=3000), reversed=(late,))) if p.about_ns == -H]
+    was, is_ = (use("a", 1500 * H, charged=charged, b=500 * H) for charged in (True, False))
+    late = Late(-H, Rates(7, 5), (is_,), returned=(was,))
+    more = [p for p in close(hour(standing(a=1000, b=3000), late=(late,))) if p.about_ns == -H]
     assert lines(more) == {
         ("used", A, POOL): -1000,
         ("borrowed", A, B): -500,
@@ -169,6 +179,12 @@ def test_what_is_not_charged_after_all_is_taken_back() -> None:
         ("borrowed", PLATFORM, B): 500,
     }
     assert balances(more) == {A: 9500 * H, PLATFORM: -9500 * H}
+
+
+def test_what_is_heard_of_late_has_the_prices_of_its_hour() -> None:
+    late = Late(-H, Rates(7, 5, {"request": 2}), counted=(Counted(Work("a"), {"request": 9}),))
+    (fee,) = (p for p in close(hour(late=(late,), rates=Rates(7, 5, {"request": 3}))) if p.kind is Kind.FEE)
+    assert (fee.hour_ns, fee.about_ns, fee.quantity, fee.micro) == (0, -H, 9, 2)
 
 
 UNKNOWN = Rates(UNPRICED, UNPRICED)
@@ -179,7 +195,7 @@ UNKNOWN = Rates(UNPRICED, UNPRICED)
     [
         (hour(standing(), rates=UNKNOWN), "A GPU-hour of pool main has no price"),
         (
-            hour(late=(Late(-H, UNKNOWN, use("a", 1)),)),
+            hour(late=(Late(-H, UNKNOWN, (use("a", 1),)),)),
             r"begins -3600 s after 1970; add one from then on, or earlier, to",
         ),
         (
@@ -251,7 +267,7 @@ def hours(draw: st.DrawFn) -> Hour:
         *draw(standings_of_an_hour()),
         uses=tuple(draw(st.lists(uses(), max_size=5))),
         spans=spans,
-        milli_gpu=draw(st.integers(0, 3000)),
+        before=standing(draw(st.integers(0, 3000)), -H, 0),
     )
 
 
@@ -299,7 +315,7 @@ def test_neither_order_nor_how_finely_it_is_told_matters(known: Hour, random: Ra
             Use(each.work, each.charged, each.milli_gpu_ns - first, rest),
         ]
     again = hour(
-        *shuffled(known.standings), uses=shuffled(tuple(finer)), spans=shuffled(known.spans), milli_gpu=known.milli_gpu
+        *shuffled(known.standings), uses=shuffled(tuple(finer)), spans=shuffled(known.spans), before=known.before
     )
     assert close(again) == close(known)
 
@@ -318,22 +334,19 @@ SMALL = uses(most=100 * H)  # of which any five fit within every guarantee
 def test_late_and_taken_back_is_as_if_it_had_been_known_at_once(
     known: list[Use], late: list[Use], wrong: list[Use], price: int
 ) -> None:
-    """`wrong` was posted as charged."""
+    """`wrong` was posted then, and was not so."""
     rates = Rates(price, price + 1)
     roomy = standing(8000, a=2000, b=2000, c=2000, group_g=1000)
-    was = [Use(each.work, True, each.milli_gpu_ns, each.borrowed) for each in wrong]
-    then = close(hour(roomy, rates=rates, uses=(*known, *was)))
+    then = close(hour(roomy, rates=rates, uses=(*known, *wrong)))
     now = close(
         Hour(
             "main",
             H,
             RATES,
             standings=(standing(8000, H, 2 * H, group_g=8000),),
-            late=tuple(Late(0, rates, each) for each in late),
-            reversed=tuple(Late(0, rates, each) for each in wrong),
+            late=(Late(0, rates, tuple(late), tuple(wrong)),),
         )
     )
-    is_ = [Use(each.work, False, each.milli_gpu_ns, each.borrowed) for each in wrong]
-    at_once = close(hour(roomy, rates=rates, uses=(*known, *late, *is_)))
+    at_once = close(hour(roomy, rates=rates, uses=(*known, *late)))
     assert by_account((*then, *(p for p in now if p.about_ns == 0))) == by_account(at_once)
     assert {p.hour_ns for p in now} == {H}

@@ -173,9 +173,7 @@ class Life:
         return True
 
     def _scope(self) -> Scope:
-        return Scope(
-            ("main",), 0, self.desk.metering.noted_until, lambda _pool, _hour: Rates(2_500_000, 2_000_000), FAR
-        )
+        return Scope(("main",), 0, self.desk.noted_until, lambda _pool, _hour: Rates(2_500_000, 2_000_000), FAR)
 
     def run(self, script: Iterable[tuple[int, str, str]]) -> None:
         for at, what, value in script:
@@ -291,7 +289,7 @@ def found(life: Life) -> dict[str, Any]:
     store = life.store
     names = ("a1", "a2", "a3", "b4", "a5", "a6", JOB.id)
     records = [record for name in names for record in store.record(name)]
-    hours = store.reconciliations(T0, T0 + HOURS * NS_PER_HOUR)
+    hours = [hour for hour in store.reconciliations(T0, T0 + HOURS * NS_PER_HOUR) if hour.pool]
     sums = store.posting_sums((), T0, T0 + HOURS * NS_PER_HOUR, {})
     worked = (Kind.USED, Kind.UNCHARGED, Kind.BORROWED)
     return {

@@ -312,6 +312,18 @@ def test_what_is_noted_while_the_journal_is_full_is_kept_in_order(tmp_path: Path
     room.journal.close()
 
 
+def test_an_hour_that_is_noted_and_not_written_is_not_over_for_the_books(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.now = 3 * 3_600_000_000_000
+    room.journal.full = True
+    room.desk.devices_changed("main", 1000)
+    assert (room.desk.noted_until, room.desk.metering.noted_until) == (0, room.now)
+    room.journal.full = False
+    room.desk.tick()
+    assert room.desk.noted_until == room.now
+    room.journal.close()
+
+
 def test_a_journal_that_has_kept_records_for_too_long_takes_nothing_new(tmp_path: Path) -> None:
     room = Room(tmp_path)
     room.submit("r0")

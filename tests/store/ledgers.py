@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from commonpool.core.ledger import GPU_HOUR, Kind, Posting, Standing, Use
+from commonpool.core.ledger import GPU_HOUR, Kind, Late, Posting, Rates, Standing, Use
 from commonpool.core.model import NS_PER_HOUR as HOUR
 from commonpool.core.model import NS_PER_S, Loan, LoanEnd, Outcome, UsageRecord
 from commonpool.core.settling import work_of
@@ -14,7 +14,8 @@ from commonpool.store.ledger import Closing, HourWork, Reconciliation
 from tests.store.records import T0, usage_record
 
 MIN = 60 * NS_PER_S
-NOTHING = Reconciliation("main", T0, 0, 0, 0, 0, 0, {})
+RATES = Rates(2_000_000, 1_000_000, {"request": 3})
+NOTHING = Reconciliation("main", T0, 0, 0, RATES, 0, 0, {})
 WORK = work_of(usage_record())
 STANDING = Standing("main", T0, T0 + HOUR, 8000, {"tenant:a": 4000, "group:g": 1000})
 
@@ -58,6 +59,11 @@ def lent(lender: str, start: int, length: int, milli_gpu: int = 100) -> Loan:
 
 def use(milli_gpu_ns: int, charged: bool = True, **borrowed: int) -> Use:
     return Use(WORK, charged, milli_gpu_ns, borrowed)
+
+
+def late(hour: int, *uses: Use, **more: Any) -> Late:
+    """What is put right of the hour from `hour` ns after T0 on."""
+    return Late(T0 + hour, RATES, uses, **more)
 
 
 def close(store: Store, hour: int, *postings: Posting, pool: str = "main") -> HourWork:

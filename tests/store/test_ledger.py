@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from commonpool.core import closing as books
 from commonpool.core.billing import HourlySum, PostingSum
-from commonpool.core.ledger import GPU_HOUR, Counted, Hour, Kind, Late, Phase, Rates, Span, Use, Work
+from commonpool.core.ledger import GPU_HOUR, Counted, Hour, Kind, Phase, Span, Use, Work
 from commonpool.core.model import NS_PER_HOUR as HOUR
 from commonpool.core.model import Outcome, UsageRecord
 from commonpool.core.pricing import is_charged
@@ -33,7 +33,7 @@ from commonpool.store.ledger import (
 )
 from commonpool.store.memory import MemoryStore
 from commonpool.store.sqlite import SqliteStore
-from tests.store.ledgers import MIN, NOTHING, STANDING, WORK, close, lent, noted, posting, ran, use
+from tests.store.ledgers import MIN, NOTHING, RATES, STANDING, WORK, close, late, lent, noted, posting, ran, use
 from tests.store.records import T0, refused
 
 # What is noted
@@ -62,7 +62,6 @@ def test_a_note_that_comes_again_moves_its_end_and_never_back(store: Store) -> N
 def test_the_books_of_a_pool_begin_with_its_first_standing(store: Store) -> None:
     later = msgspec.structs.replace(STANDING, start_ns=T0 + 10, end_ns=T0 + 20)
     store.add_meters([later, msgspec.structs.replace(STANDING, pool="other")])
-    store.add_reading(Reading("d1", "storage_gib_hour", "a", 5, T0, T0 + 5, pool="main"))
     assert store.first_noted("main") == T0 + 10
     assert (store.last_standing("main", T0 + 11), store.last_standing("main", T0 + 10)) == (later, None)
     assert store.first_noted("none") is None
@@ -74,7 +73,7 @@ def test_the_books_of_a_pool_begin_with_its_first_standing(store: Store) -> None
 
 
 def test_of_a_quiet_hour_there_is_nothing(store: Store) -> None:
-    assert store.hour_work("main", T0) == HourWork("main", T0, (), (), (), (), (), (), (), (), (), 0)
+    assert store.hour_work("main", T0) == HourWork("main", T0, (), (), (), (), (), (), (), (), 0)
 
 
 def test_an_hour_begins_at_a_quarter_of_an_hour_as_in_every_time_zone(store: Store) -> None:
@@ -116,7 +115,7 @@ def test_attempts_in_the_hour_are_added_up_by_work(store: Store) -> None:
         Hourly(job, 1, 0, 1, 100, 40, 30, 250 * 9),
         Hourly(other, 0, 1, 1, 100, 40, 30, 1000),
     )
-    assert (work.late, work.reversed, work.parts, work.seq > 0) == ((), (), (), True)
+    assert (work.late, work.parts, work.seq > 0) == ((), (), True)
 
 
 def test_an_attempt_over_an_hours_end_is_posted_in_parts_and_counted_once(store: Store) -> None:
@@ -125,13 +124,13 @@ def test_an_attempt_over_an_hours_end_is_posted_in_parts_and_counted_once(store:
     store.save_running([noted(long, HOUR)])
     first = close(store, 0)
     assert first.uses == (use(250 * 10, b=400),)
-    assert (first.parts, first.counted) == ((Part("r1", 1, T0, T0 + HOUR, True),), ())
+    assert (first.parts, first.counted) == ((Part("r1", 1, T0, T0 + HOUR, use(2500, b=400)),), ())
     # when it has ended, then the next hour has the rest
     store.save_running([])
     store.add_usage([long])
     second = close(store, HOUR)
     assert second.uses == (use(250 * 20, b=400),)
-    assert (second.late, second.reversed, second.parts) == ((), (), ())
+    assert (second.late, second.parts) == ((), ())
     assert [(each.attempts, each.milli_gpu_ns) for each in first.hourly + second.hourly] == [(0, 2500), (1, 5000)]
     assert close(store, 2 * HOUR).uses == ()
 
@@ -141,7 +140,7 @@ def test_one_that_has_ended_since_the_hour_is_posted_in_parts_too(store: Store) 
     store.add_usage([long])
     store.save_running([noted(long, HOUR)])  # the note is older than the record
     first = close(store, 0)
-    assert (first.uses, first.parts) == ((use(2500),), (Part("r1", 1, T0, T0 + HOUR, True),))
+    assert (first.uses, first.parts) == ((use(2500),), (Part("r1", 1, T0, T0 + HOUR, use(2500)),))
     assert close(store, HOUR).uses == (use(5000),)
 
 
@@ -161,8 +160,43 @@ def test_what_failed_after_all_is_taken_back(store: Store) -> None:
     store.add_usage([long])
     work = close(store, 2 * HOUR)
     assert work.uses == (use(250 * (HOUR - 10), charged=False),)
-    assert work.reversed == ((T0, use(2500, b=100)), (T0 + HOUR, use(250 * HOUR, b=800)))
-    assert close(store, 3 * HOUR).reversed == ()
+    assert work.late == (
+        late(0, use(2500, charged=False, b=100), returned=(use(2500, b=100),)),
+        late(HOUR, use(250 * HOUR, charged=False, b=800), returned=(use(250 * HOUR, b=800),)),
+    )
+    assert [each.milli_gpu_ns for each in work.hourly] == [250 * (HOUR - 10)]
+    assert close(store, 3 * HOUR).late == ()
+
+
+def test_what_ended_before_it_was_posted_to_have_run_is_taken_back(store: Store) -> None:
+    """A job on a node that was cut off: it is heard of two hours later that it had ended long ago."""
+    job = ran("j1", HOUR - 10, 2 * HOUR, endpoint="job", loans=(lent("b", HOUR - 8, 2 * HOUR),))
+    works = []
+    for hour in (0, HOUR):
+        store.save_running([noted(job, hour + HOUR)])
+        works.append(close(store, hour))
+    store.save_running([])
+    ended = ran("j1", HOUR - 10, 7, endpoint="job", loans=(lent("b", HOUR - 8, 5),))
+    store.add_usage([ended])
+    work = close(store, 2 * HOUR)
+    kind = msgspec.structs.replace(WORK, endpoint="job")
+    assert [(each.about_ns, each.uses, each.returned) for each in work.late] == [
+        (T0, (Use(kind, True, 7 * 250, {"b": 500}),), (Use(kind, True, 2500, {"b": 800}),)),
+        (T0 + HOUR, (), (Use(kind, True, 250 * HOUR, {"b": 100 * HOUR}),)),
+    ]
+    assert sum(each.milli_gpu_ns for made in (*works, work) for each in made.hourly) == ended.milli_gpu_ns
+    assert close(store, 3 * HOUR).late == ()
+
+
+def test_what_is_taken_back_is_what_was_posted_whatever_loans_the_record_has(store: Store) -> None:
+    """After a restart a job that goes on borrows of others; its record knows those alone."""
+    long = ran("j1", HOUR - 10, HOUR, loans=(lent("b", HOUR - 10, HOUR),))
+    store.save_running([noted(long, HOUR)])
+    close(store, 0)
+    store.save_running([])
+    store.add_usage([msgspec.structs.replace(long, outcome=Outcome.FAILED, micro_per_gpu_hour=0, loans=())])
+    (put_right,) = close(store, HOUR).late
+    assert put_right == late(0, use(2500, charged=False, b=1000), returned=(use(2500, b=1000),))
 
 
 def test_what_is_heard_of_late_is_about_its_hours(store: Store) -> None:
@@ -171,7 +205,12 @@ def test_what_is_heard_of_late_is_about_its_hours(store: Store) -> None:
     store.add_usage([ran("r1", HOUR - 10, 30), ran("r2", 5, 10), ran("r3", 2 * HOUR - 10, 50)])
     work = close(store, 2 * HOUR)
     assert work.uses == (use(250 * 40),)
-    assert work.late == ((T0, use(2500 + 2500)), (T0 + HOUR, use(5000 + 2500)))
+    tokens = {"million_tokens_in": 60, "million_tokens_cached": 40, "million_tokens_out": 30, "request": 1}
+    assert work.late == (
+        late(0, use(2500 + 2500), counted=(Counted(WORK, tokens),)),
+        late(HOUR, use(5000 + 2500), counted=(Counted(WORK, tokens),)),
+    )
+    assert work.counted == (Counted(WORK, tokens),)
     assert [(each.attempts, each.milli_gpu_ns) for each in work.hourly] == [(3, 250 * 90)]
     assert close(store, 3 * HOUR).late == ()
 
@@ -180,14 +219,14 @@ def test_of_what_was_noted_too_early_the_rest_is_late(store: Store) -> None:
     long = ran("r1", HOUR - 30, 100, loans=(lent("b", HOUR - 8, 10),))
     store.save_running([noted(long, HOUR - 10)])
     first = close(store, 0)
-    assert first.parts == (Part("r1", 1, T0, T0 + HOUR - 10, True),)
+    assert first.parts == (Part("r1", 1, T0, T0 + HOUR - 10, use(250 * 20)),)
     store.save_running([noted(long, HOUR - 30)])  # it began: until when it ran is not known
     assert close(store, 0 + HOUR, pool="other").uses == ()
     store.save_running([])
     store.add_usage([long])
     second = close(store, HOUR)
     assert (first.uses, second.uses) == ((use(250 * 20),), (use(250 * 70, b=200),))
-    assert second.late == ((T0, use(2500, b=800)),)
+    assert second.late == (late(0, use(2500, b=800)),)
 
 
 def test_what_was_before_the_books_began_is_in_none(store: Store) -> None:
@@ -316,7 +355,6 @@ def test_of_a_reading_about_closed_hours_all_is_counted_in_the_next(store: Store
     work = store.hour_work("", T0 + HOUR)
     assert work.readings == ()
     store.add_reading(Reading("d1", "storage_gib_hour", "a", 100, T0 - HOUR, T0 + 3 * HOUR))
-    assert store.first_noted("") == T0
     store.close_hour(Closing("", T0 + HOUR, (), NOTHING, work))  # it came too late for this one
     counted = [close(store, hour, pool="").counted for hour in (2 * HOUR, 3 * HOUR)]
     assert counted == [(Counted(Work(tenant="a"), {"storage_gib_hour": 100}),), ()]
@@ -325,7 +363,6 @@ def test_of_a_reading_about_closed_hours_all_is_counted_in_the_next(store: Store
 def test_a_reading_with_other_content_is_refused(store: Store) -> None:
     reading = Reading("d1", "storage_gib_hour", "a", 100, T0, T0 + HOUR)
     store.add_reading(reading)
-    assert store.first_noted("") == T0
     with pytest.raises(ReadingConflictError, match="There is a reading 'd1' already and it says otherwise"):
         store.add_reading(msgspec.structs.replace(reading, quantity=101))
 
@@ -429,9 +466,7 @@ def test_books_that_are_closed_credit_the_pool_with_all_it_had(store: Store) -> 
     store.add_meters([STANDING, Span("m-0", Phase.LOADING, "main", "m", "tenant:a", 1000, T0, T0 + MIN)])
     store.add_usage([ran("r1", 5, MIN, milli_gpu=2000, loans=(lent("g", 5, MIN, 500), lent("", 5, MIN, 7)))])
     work = store.hour_work("main", T0)
-    rates = Rates(2_000_000, 1_000_000, {"request": 3})
-    late = tuple(Late(about, rates, each) for about, each in work.late)
-    hour = Hour("main", T0, rates, work.standings, work.spans, work.uses, work.counted, late)
+    hour = Hour("main", T0, RATES, work.standings, work.spans, work.uses, work.counted, work.late)
     postings = books.close(hour)
     store.close_hour(Closing("main", T0, postings, NOTHING, work))
     sums = store.posting_sums(["tenant"], T0, T0 + HOUR, {})
@@ -478,7 +513,7 @@ def world(random: Random, count: int) -> tuple[list[UsageRecord], list[UsageReco
     return records, [record for record in records if random.random() < 0.2]
 
 
-def live(store: Store, records: list[UsageRecord], late: list[UsageRecord], hours: int) -> list[HourWork]:
+def live(store: Store, records: list[UsageRecord], delayed: list[UsageRecord], hours: int) -> list[HourWork]:
     """Closes hour by hour, a little after its end, what was noted until then; late ones come two hours later."""
     closed = []
     come: set[tuple[str, int]] = set()
@@ -488,11 +523,13 @@ def live(store: Store, records: list[UsageRecord], late: list[UsageRecord], hour
             record
             for record in records
             if (record.request_id, record.attempt) not in come
-            and ended(record) + (2 * HOUR if record in late else 0) <= T0 + now
+            and ended(record) + (2 * HOUR if record in delayed else 0) <= T0 + now
         ]
         come |= {(record.request_id, record.attempt) for record in new}
         store.add_usage(new)
-        known = (record for record in records if (record.request_id, record.attempt) not in come and record not in late)
+        known = (
+            record for record in records if (record.request_id, record.attempt) not in come and record not in delayed
+        )
         store.save_running(noted(record, end) for record in known if began(record) < T0 + end)
         closed += [close(store, end - HOUR), close(store, end - HOUR, pool="p")]
     return closed
@@ -502,9 +539,9 @@ def check_all_is_posted_once(records: list[UsageRecord], closed: list[HourWork])
     used: dict[tuple[Work, bool], int] = {}
     borrowed: dict[tuple[Work, bool, str], int] = {}
     for work in closed:
-        changes = [*((1, each) for each in work.uses), *((1, each) for _, each in work.late)]
-        for _, each in work.reversed:
-            changes += [(-1, each), (1, msgspec.structs.replace(each, charged=False))]
+        changes = [(1, each) for each in work.uses]
+        for right in work.late:
+            changes += [*((1, each) for each in right.uses), *((-1, each) for each in right.returned)]
         for sign, each in changes:
             key = each.work, each.charged
             used[key] = used.get(key, 0) + sign * each.milli_gpu_ns
@@ -520,16 +557,19 @@ def check_all_is_posted_once(records: list[UsageRecord], closed: list[HourWork])
     assert not any(borrowed.values())
     assert sum(each.attempts for work in closed for each in work.hourly) == len(records)
     for meter in ("million_tokens_in", "request"):
-        counted = sum(each.quantities.get(meter, 0) for work in closed for each in work.counted)
+        every = [
+            each for work in closed for each in (*work.counted, *(c for right in work.late for c in right.counted))
+        ]
+        counted = sum(each.quantities.get(meter, 0) for each in every)
         assert counted == sum(metered(record).get(meter, 0) for record in records)
 
 
 def test_every_store_makes_the_same_books(store: Store) -> None:
-    records, late = world(Random(7), 150)
-    closed = live(store, records, late, 7)
+    records, delayed = world(Random(7), 150)
+    closed = live(store, records, delayed, 7)
     check_all_is_posted_once(records, closed)
     memory = MemoryStore()
-    assert live(memory, records, late, 7) == closed
+    assert live(memory, records, delayed, 7) == closed
     assert store.hourly_sums(["tenant", "type", "pool"], T0, T0 + 7 * HOUR, {}) == memory.hourly_sums(
         ["tenant", "type", "pool"], T0, T0 + 7 * HOUR, {}
     )
@@ -538,8 +578,8 @@ def test_every_store_makes_the_same_books(store: Store) -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 25))
 def test_all_that_ran_is_posted_once_whenever_it_is_heard_of(random: Random, count: int) -> None:
-    records, late = world(random, count)
+    records, delayed = world(random, count)
     with TemporaryDirectory() as folder, closing(SqliteStore(Path(folder))) as sqlite:
-        closed = live(sqlite, records, late, 7)
-        assert closed == live(MemoryStore(), records, late, 7)
+        closed = live(sqlite, records, delayed, 7)
+        assert closed == live(MemoryStore(), records, delayed, 7)
     check_all_is_posted_once(records, closed)

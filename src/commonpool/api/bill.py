@@ -87,7 +87,6 @@ def _table(operations: Operations, period: Span, billed: Billed) -> bill_wire.Bi
 
 def _line(whole: Bill, line: BillLine) -> bill_wire.BillLine:
     lent, borrowed = Kind.LENT.value, Kind.BORROWED.value
-    own = (Kind.USED, Kind.IDLE, Kind.LENT, Kind.LOADING, Kind.DRAINING)
     counts = line.counts
     return bill_wire.BillLine(
         group=line.keys,
@@ -97,7 +96,7 @@ def _line(whole: Bill, line: BillLine) -> bill_wire.BillLine:
         tokens_in=counts.tokens_in,
         tokens_cached=counts.tokens_cached,
         tokens_out=counts.tokens_out,
-        guaranteed=_amount(line.guaranteed, sum(line.micro.get(kind.value, 0) for kind in own)),
+        guaranteed=_amount(line.guaranteed, line.guaranteed_micro),
         used=_amount(line.used, line.micro.get(Kind.USED.value, 0) + line.micro.get(borrowed, 0)),
         borrowed=_amount(line.milli_gpu_ns.get(borrowed, 0), line.micro.get(borrowed, 0)),
         lent=_amount(line.milli_gpu_ns.get(lent, 0), -line.micro.get(EARNED, 0)),

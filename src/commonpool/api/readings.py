@@ -1,6 +1,7 @@
 """Readings: what is metered elsewhere, such as storage, told from time to time by whoever measures it."""
 
-from typing import Annotated
+from calendar import timegm
+from typing import Annotated, Final
 
 import msgspec
 
@@ -9,10 +10,14 @@ from commonpool.api.operations import Operations
 from commonpool.api.wire import Ns
 from commonpool.config import Config
 from commonpool.config.billing_keys import FEES
+from commonpool.config.calendar import DATE_FIRST
 from commonpool.config.keys import DEFAULT_APP
 from commonpool.config.problems import hint, listed
 from commonpool.core.ledger import METERS
+from commonpool.core.model import NS_PER_S
 from commonpool.store.ledger import Reading
+
+FIRST_NS: Final = timegm(DATE_FIRST.timetuple()) * NS_PER_S  # before it there are no days to bill
 
 
 class NewReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +47,12 @@ class TakenReading(msgspec.Struct, frozen=True):
 async def create(operations: Operations, _: Nothing, new: NewReading) -> tuple[TakenReading, bool]:
     config = operations.config()
     _check_names(config, new)
+    if new.start_ns < FIRST_NS:
+        raise BadRequestError(
+            f"a reading is from {DATE_FIRST} on, and start_ns {new.start_ns} is before it; give nanoseconds since 1970,"
+            " not seconds or milliseconds",
+            param="start_ns",
+        )
     if new.end_ns <= new.start_ns:
         raise BadRequestError("a reading ends after it begins; give a later end_ns", param="end_ns")
     if new.end_ns > operations.now_ns():

@@ -15,13 +15,14 @@ from commonpool.config import Config
 from commonpool.config.billing import rates
 from commonpool.config.calendar import Calendar
 from commonpool.core.billing import Bill, Day, Lent, bill, forecast, matrix
-from commonpool.core.ledger import GPU_HOUR, Kind, LedgerError, Rates
+from commonpool.core.ledger import Kind, LedgerError, Rates
 from commonpool.core.model import NS_PER_HOUR, UNPRICED, UsageRecord
 from commonpool.core.settling import hours_of, settle
 from commonpool.core.statement import CORRECTION, FINEST, WORK, Statement, fold
 from commonpool.store.contract import Filters, Store
 from commonpool.store.ledger import EndPlace, Period, PeriodClosedError, Reading, ReadingConflictError, Reconciliation
 
+_BY = ("tenant", *WORK)
 BEHIND_NS = 2 * NS_PER_HOUR  # an hour that is not in the books so long after its beginning is worth a word
 
 
@@ -63,7 +64,8 @@ class Bills:
             raise ConflictError(str(error)) from None
 
     async def reconciliations(self, since_ns: int, until_ns: int) -> Sequence[Reconciliation]:
-        return await asyncio.to_thread(self._store.reconciliations, since_ns, until_ns)
+        found = await asyncio.to_thread(self._store.reconciliations, since_ns, until_ns)
+        return [each for each in found if each.pool]
 
     async def settled(self, request_id: str) -> Sequence[Settled]:
         def ask() -> list[Settled]:
@@ -107,29 +109,30 @@ class Bills:
     def _statement(self, start_ns: int, end_ns: int) -> Statement:
         """Of hours that are in the books, in one month or several."""
         config = self._config()
-        calendar = Calendar(config.billing.time_zone)
-        by = ("tenant", *WORK)
         days = {}
+        for name, day in self._days(start_ns, end_ns, {}):
+            counts = self._store.hourly_sums(_BY, day.start_ns, day.end_ns, {})
+            counted = tuple(msgspec.structs.replace(each, keys=(*each.keys, "")) for each in counts)
+            days[name] = bill((msgspec.structs.replace(day, counts=counted),), FINEST, config.billing.costs)
+        return Statement(days, _groups(config))
+
+    def _days(self, start_ns: int, end_ns: int, filters: Filters) -> Iterator[tuple[str, Day]]:
+        """The days, or parts of days, of this time with their postings, as fine as a bill has them."""
+        calendar = Calendar(self._config().billing.time_zone)
         for name in calendar.days(start_ns, end_ns):
             day_start, day_end = calendar.day(name)
             since, until = max(start_ns, day_start), min(end_ns, day_end)
             postings = tuple(
                 msgspec.structs.replace(each, keys=(*each.keys, CORRECTION if each.correction else ""))
-                for each in self._store.posting_sums(by, since, until, {})
+                for each in self._store.posting_sums(_BY, since, until, filters)
             )
-            counts = tuple(
-                msgspec.structs.replace(each, keys=(*each.keys, ""))
-                for each in self._store.hourly_sums(by, since, until, {})
-            )
-            day = Day(since, until, *calendar.month(name[:7]), postings, counts)
-            days[name] = bill((day,), FINEST, config.billing.costs)
-        return Statement(days, _groups(config))
+            yield name, Day(since, until, *calendar.month(name[:7]), postings)
 
     def _lending(self, start_ns: int, end_ns: int) -> tuple[int, Mapping[tuple[str, str], Lent]]:
         self._check_prices(end_ns)
         until_ns = max(start_ns, min(end_ns, self._until(start_ns)))
-        postings = self._store.posting_sums(("tenant",), start_ns, until_ns, {"kind": [Kind.BORROWED.value]})
-        return until_ns, matrix([Day(start_ns, until_ns, start_ns, until_ns, postings)])
+        filters = {"kind": [Kind.BORROWED.value]}
+        return until_ns, matrix(day for _, day in self._days(start_ns, until_ns, filters))
 
     # -- how far the books are -----------------------------------------------------------------------------------------
 
@@ -138,20 +141,21 @@ class Bills:
         return *self._config().policy.pools, ""
 
     def _until(self, default_ns: int) -> int:
-        """Until when the books of every pool are closed; `default_ns` where none has any."""
-        ends = [self._store.closed_until(pool) for pool in self._pools() if self._has_books(pool)]
-        return min((end or default_ns for end in ends), default=default_ns)
+        """Until when the books of every pool are closed; `default_ns` where no hour is."""
+        if all(self._store.closed_until(pool) is None for pool in self._pools()):
+            return default_ns
+        return min(end for pool in self._pools() if (end := self._booked(pool)) is not None)
 
     def _began(self, default_ns: int) -> int:
         begins = [self._store.first_noted(pool) for pool in self._pools()]
         return min((begin for begin in begins if begin is not None), default=default_ns)
 
-    def _has_books(self, pool: str) -> bool:
-        """Whether an hour of it is over, and so is or should be in the books."""
-        first = self._store.first_noted(pool)
-        if first is None:
-            return self._store.closed_until(pool) is not None
-        return self._hour_of(first) + NS_PER_HOUR <= self._now()
+    def _booked(self, pool: str) -> int | None:
+        """Until when its books are closed; where no hour is, when they begin. None where nothing was noted of it."""
+        until = self._store.closed_until(pool)
+        if until is None and (first := self._store.first_noted(pool)) is not None:
+            until = self._hour_of(first)
+        return until
 
     def _hour_of(self, at_ns: int) -> int:
         return Calendar(self._config().billing.time_zone).hour_of(at_ns)
@@ -159,10 +163,8 @@ class Bills:
     def _next_hours(self, end_ns: int) -> Iterator[tuple[str, int]]:
         """The first hour of each pool before `end_ns` that is over and not in the books."""
         for pool in self._pools():
-            first = self._store.first_noted(pool)
-            after = self._store.closed_until(pool)
-            start = after if after is not None else self._hour_of(first) if first is not None else end_ns
-            if start < end_ns and start + NS_PER_HOUR <= self._now():
+            start = self._booked(pool)
+            if start is not None and start < end_ns and start + NS_PER_HOUR <= self._now():
                 yield pool, start
 
     def _check_prices(self, end_ns: int) -> None:
@@ -174,10 +176,12 @@ class Bills:
                 )
 
     def _behind(self, end_ns: int) -> tuple[str, ...]:
+        behind = {pool: at for pool, at in self._next_hours(end_ns) if at + BEHIND_NS <= self._now()}
+        if len(behind) > 1:
+            behind.pop("", None)  # the same stops them
         return tuple(
-            f"The books of pool {pool} stop at {self._moment(hour_ns)}; `commonpool status` says why."
-            for pool, hour_ns in self._next_hours(end_ns)
-            if hour_ns + BEHIND_NS <= self._now()
+            f"The books of {_named(pool)} stop at {self._moment(hour_ns)}; `commonpool status` says why."
+            for pool, hour_ns in behind.items()
         )
 
     def _moment(self, at_ns: int) -> str:
@@ -209,12 +213,14 @@ class Bills:
         self._check_prices(end_ns)
         for pool, hour_ns in self._next_hours(end_ns):
             raise ConflictError(
-                f"{name} cannot be closed yet: the hour of pool {pool} from {self._moment(hour_ns)} on is not in the"
+                f"{name} cannot be closed yet: the hour of {_named(pool)} from {self._moment(hour_ns)} on is not in the"
                 " books; try again when it is, `commonpool status` says what hinders it",
                 param="name",
             )
         if not self._store.reconciliations(start_ns, end_ns):
             raise ConflictError(f"there are no books of {name}, so there is nothing to close", param="name")
+        # Closed in another time zone, the month before may have hours of this one.
+        start_ns = max(start_ns, *(each.end_ns for each in self._store.periods() if each.start_ns < start_ns), 0)
         statement = msgspec.json.encode(self._statement(start_ns, end_ns))
         period = Period(name, start_ns, end_ns, self._now(), by, statement)
         try:
@@ -246,21 +252,14 @@ class Bills:
 
     def _rates(self, pool: str, hour_ns: int) -> tuple[Rates, bool]:
         """The prices in an hour, and whether it is in the books."""
-        configured = rates(self._config(), pool, hour_ns)
-        if hour_ns >= (self._store.closed_until(pool) or 0):
-            return configured, False
-        price, lending = configured.micro_per_gpu_hour, configured.lending_micro_per_gpu_hour
-        meters: dict[str, int] = {}
-        for each in self._store.posting_sums((), hour_ns, hour_ns + NS_PER_HOUR, {"pool": [pool]}):
-            if each.correction:
-                continue
-            if each.meter != GPU_HOUR:
-                meters[each.meter] = each.micro
-            elif each.kind == Kind.BORROWED:
-                lending = each.micro
-            else:
-                price = each.micro
-        return Rates(price, lending, meters), True
+        for each in self._store.reconciliations(hour_ns, hour_ns + NS_PER_HOUR):
+            if each.pool == pool:
+                return each.rates, True
+        return rates(self._config(), pool, hour_ns), False
+
+
+def _named(pool: str) -> str:
+    return f"pool {pool}" if pool else "what is of no pool"
 
 
 def _groups(config: Config) -> dict[str, str]:
@@ -282,9 +281,12 @@ def _overlapping(periods: Sequence[Period], start_ns: int, end_ns: int) -> list[
 
 
 def _kept(period: Period, start_ns: int, end_ns: int) -> Statement:
-    """A closed month, as it was when it was closed: those of its days that are asked for."""
+    """A closed month, as it was when it was closed: those of its days that begin in what is asked for.
+
+    In another time zone its days may go on beyond that; so each is in one day, and in one month, all the same.
+    """
     statement = msgspec.json.decode(period.bill, type=Statement)
-    days = {name: day for name, day in statement.days.items() if start_ns <= day.start_ns and day.end_ns <= end_ns}
+    days = {name: day for name, day in statement.days.items() if start_ns <= day.start_ns < end_ns}
     return Statement(days, statement.groups)
 
 

@@ -302,7 +302,7 @@ class Product:
         return Scope(
             pools=tuple(config.policy.pools),
             offset_ns=config.policy.hour_offset_ns,
-            noted_until=self._desk.metering.noted_until if self._recovered else 0,
+            noted_until=self._desk.noted_until if self._recovered else 0,
             rates=functools.partial(rates, config),
             retention_ns=config.billing.retention_ns,
         )

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import msgspec
 
 from commonpool.config.problems import nearest, quote
+from commonpool.core.ledger import hour_of
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
 
 DATE_FIRST = date(2020, 1, 1)  # before that, zones have changed by parts of an hour that would have to be left out
@@ -75,7 +76,7 @@ class Calendar(msgspec.Struct, frozen=True):
 
     def hour_of(self, at_ns: int) -> int:
         """When the hour of an instant begins."""
-        return at_ns - (at_ns - self.hour_offset_ns) % NS_PER_HOUR
+        return hour_of(at_ns, self.hour_offset_ns)
 
     def days(self, start_ns: int, end_ns: int) -> list[str]:
         """The days of an interval, in order, those included that are only partly in it."""

@@ -14,7 +14,7 @@ import structlog
 
 from commonpool.control.reconciling import Comparison, compare
 from commonpool.core.closing import close
-from commonpool.core.ledger import Hour, Late, LedgerError, Rates, Use, hour_of
+from commonpool.core.ledger import Hour, LedgerError, Rates, Standing, hour_of
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
 from commonpool.store.contract import StoreError
 from commonpool.store.ledger import Closing, HourWork, LedgerStore, Reconciliation
@@ -62,6 +62,7 @@ class Books:
         self._sleep = sleep
         self._until: dict[str, int] = {}  # the end of the last closed hour, or the start of the first, by pool
         self._last: dict[str, Comparison] = {}  # of the last closed hour, by pool
+        self._rates: dict[str, Rates] = {}  # of the same, also of hours that an earlier run has closed
         self._refused: dict[str, str] = {}  # why a pool's books cannot be closed, a sentence
         self._closed = 0  # up to this full hour all that can be closed is closed
         self._stopping = False
@@ -100,7 +101,7 @@ class Books:
     @property
     def last(self) -> tuple[Reconciliation, ...]:
         """The last closed hour of each pool. For any thread."""
-        return tuple(last.reconciliation for last in tuple(self._last.values()))
+        return tuple(last.reconciliation for pool, last in tuple(self._last.items()) if pool)
 
     def close_until(self, due: int, scope: Scope) -> None:
         """Close every hour that ends by `due`, and forget what is older than records are kept. Blocks."""
@@ -140,10 +141,11 @@ class Books:
             now = self._clock()
             for known in self._store.reconciliations(now - REMEMBERED_NS, now):
                 self._until[known.pool] = 0
+                self._rates[known.pool] = known.rates
         return sorted({UNPOOLED, *scope.pools, *self._until})
 
     def _close_pool(self, pool: str, due: int, scope: Scope) -> None:
-        until = self._until.get(pool) or self._begin(pool, scope.offset_ns)
+        until = self._until.get(pool) or self._begin(pool, scope)
         if until is None:
             return
         if pool and pool not in scope.pools:
@@ -153,7 +155,7 @@ class Books:
             if start + NS_PER_HOUR > due:
                 break
             try:
-                self._last[pool] = self._close(pool, start, scope)
+                self._last[pool] = self._close(pool, start, self._rates_of(pool, start, scope))
                 for sentence in self._said(pool):
                     log.warning(sentence)
             except LedgerError as error:
@@ -165,26 +167,34 @@ class Books:
             until = start + NS_PER_HOUR
         self._until[pool] = until
 
-    def _begin(self, pool: str, offset_ns: int) -> int | None:
-        """Where the books of a pool go on, or begin; None where nothing was noted of it yet."""
+    def _begin(self, pool: str, scope: Scope) -> int | None:
+        """Where the books of a pool go on, or begin; None where nothing was noted of it yet. Those of no pool begin as
+        the first ones of a pool do.
+        """
         until = self._store.closed_until(pool)
         if until is None:
-            first = self._store.first_noted(pool)
-            until = None if first is None else hour_of(first, offset_ns)
+            begins = map(self._store.first_noted, [pool] if pool else scope.pools)
+            first = min((begin for begin in begins if begin is not None), default=None)
+            until = None if first is None else hour_of(first, scope.offset_ns)
         return until
+
+    def _rates_of(self, pool: str, start: int, scope: Scope) -> Rates:
+        """What is in force in an hour. A pool that has left the configuration, prices and all, keeps its last ones."""
+        gone = pool != UNPOOLED and pool not in scope.pools
+        return self._rates[pool] if gone and pool in self._rates else scope.rates(pool, start)
 
     def _end_of(self, pool: str, offset_ns: int) -> int:
         """The end of the last hour of a pool that is not there any more."""
         last = self._store.last_standing(pool, self._clock())
         return 0 if last is None else hour_of(last.end_ns - 1, offset_ns) + NS_PER_HOUR
 
-    def _close(self, pool: str, start: int, scope: Scope) -> Comparison:
+    def _close(self, pool: str, start: int, rates: Rates) -> Comparison:
         work = self._store.hour_work(pool, start)
-        before = self._store.last_standing(pool, start)
-        hour = hour_from(work, 0 if before is None else before.milli_gpu, scope.rates)
+        hour = hour_from(work, self._store.last_standing(pool, start), rates)
         postings = close(hour)
         compared = compare(hour, postings)
         self._store.close_hour(Closing(pool, start, postings, compared.reconciliation, work))
+        self._rates[pool] = rates
         return compared
 
     def _prune(self, before_ns: int) -> None:
@@ -192,21 +202,16 @@ class Books:
             continue
 
 
-def hour_from(work: HourWork, milli_gpu: int, rates: Callable[[str, int], Rates]) -> Hour:
-    """An hour as it is closed. `milli_gpu` is what there was before it."""
-
-    def late(found: tuple[tuple[int, Use], ...]) -> tuple[Late, ...]:
-        return tuple(Late(about_ns, rates(work.pool, about_ns), use) for about_ns, use in found)
-
+def hour_from(work: HourWork, before: Standing | None, rates: Rates) -> Hour:
+    """An hour as it is closed. `before` is the last standing before it, `rates` what is in force in it."""
     return Hour(
         pool=work.pool,
         start_ns=work.start_ns,
-        rates=rates(work.pool, work.start_ns),
+        rates=rates,
         standings=work.standings,
         spans=work.spans,
         uses=work.uses,
         counted=work.counted,
-        late=late(work.late),
-        milli_gpu=milli_gpu,
-        reversed=late(work.reversed),
+        late=work.late,
+        before=before,
     )

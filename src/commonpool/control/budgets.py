@@ -16,7 +16,7 @@ from commonpool.config.calendar import Calendar
 from commonpool.config.quantities import format_cents
 from commonpool.core.billing import PostingSum
 from commonpool.core.events import Spent
-from commonpool.core.ledger import Kind
+from commonpool.core.ledger import Kind, tenant_account
 from commonpool.core.pricing import round_half_up
 from commonpool.core.views import BudgetView
 from commonpool.store.contract import Filters, StoreError, UsageTable
@@ -99,7 +99,7 @@ class Budgets:
         spent = dict.fromkeys(due, 0)
         for each in self._store.posting_sums(("tenant",), start, end, {"kind": COUNTED}):
             (name,) = each.keys
-            if name in spent:
+            if name in spent and each.debit == tenant_account(name):  # what is not charged the platform pays
                 spent[name] += each.exact_cost
         unbooked = self._unbooked({pool: booked[pool] for pool in set(due.values())})
         return [

@@ -46,7 +46,7 @@ def compare(hour: Hour, postings: tuple[Posting, ...]) -> Comparison:
             hour_ns=hour.start_ns,
             devices=closing.devices(hour),
             charged=closing.charged(postings),
-            micro=hour.rates.micro_per_gpu_hour,
+            rates=hour.rates,
             held=total[True],
             reported=total[False],
             causes={cause: part for cause, part in causes.items() if part},

@@ -119,6 +119,11 @@ class BillLine(msgspec.Struct, frozen=True):
         return sum(self.milli_gpu_ns.get(kind, 0) for kind in _OWN)
 
     @property
+    def guaranteed_micro(self) -> int:
+        """What it pays the pool for that."""
+        return sum(self.micro.get(kind, 0) for kind in _OWN)
+
+    @property
     def used(self) -> int:
         """The GPU time of its charged work, borrowed or not."""
         return sum(self.milli_gpu_ns.get(kind, 0) for kind in _WORKED)

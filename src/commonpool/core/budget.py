@@ -12,6 +12,7 @@ knows a calendar.
 from typing import Final
 
 from commonpool.core.explain import duration
+from commonpool.core.ledger import hour_of
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Budget, Price
 from commonpool.core.pricing import COST_UNIT, exact_cost, round_half_up
 
@@ -85,7 +86,7 @@ class Spending:
         """An attempt that ended has used so much from `start` to `end`, at this price of a GPU-hour."""
         at = max(start, self._booked_until)
         while at < end:
-            hour = at - (at - self._offset_ns) % NS_PER_HOUR
+            hour = hour_of(at, self._offset_ns)
             upto = min(end, hour + NS_PER_HOUR)
             since = max(hour, self._booked_until)
             self._hours[since] = self._hours.get(since, 0) + exact_cost(milli_gpu * (upto - at), micro)

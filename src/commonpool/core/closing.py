@@ -9,14 +9,12 @@ largest remainder.
 What was used is posted as used, also where it is more than there was, as when devices are lost under what runs. The
 pool is then credited with more than capacity × time, and the reconciliation of the hour shows by how much.
 
-An hour that is closed stays so. Use of it that is heard of later is posted in the hour that is open, about then, and
-what was posted as idle is given back: the tenant's, or the lender's where it was borrowed. What was posted as charged
-and is not charged after all is taken back from its tenant; the platform pays it instead.
+An hour that is closed stays so. Use of it that is heard of later is posted in the hour that is open, about then, at the
+prices of then, and what was posted as idle is given back: the tenant's, or the lender's where it was borrowed. What was
+posted and was not so is taken back the same way.
 """
 
 from typing import Final
-
-import msgspec
 
 from commonpool.core.ledger import (
     PLATFORM,
@@ -45,14 +43,12 @@ def close(hour: Hour) -> tuple[Posting, ...]:
     """
     start, rates = hour.start_ns, hour.rates
     _check_times(hour)
-    groups = {owner[len(_GROUP) :] for each in hour.standings for owner in each.guaranteed if owner.startswith(_GROUP)}
-    entries = Entries(hour.pool, groups)
+    entries = Entries(hour.pool, _groups(hour))
 
     # 1. Whose the time was, and what of it was used, by whom.
     left = _owned(hour)
     for use in hour.uses:
-        entries.use(use, start, rates)
-        entries.lent(use, start, rates)
+        entries.work(use, start, rates)
         for owner, quantity in entries.taken(use).items():
             left[owner] = left.get(owner, 0) - quantity
     for span in hour.spans:
@@ -71,9 +67,7 @@ def close(hour: Hour) -> tuple[Posting, ...]:
     for counted in hour.counted:
         entries.fees(counted, start, rates)
     for late in hour.late:
-        _add(entries, late)
-    for late in hour.reversed:
-        _reverse(entries, late)
+        _put_right(entries, late)
     return entries.postings(start)
 
 
@@ -88,6 +82,13 @@ def charged(postings: tuple[Posting, ...]) -> int:
 
 
 # -- what there was ----------------------------------------------------------------------------------------------------
+
+
+def _groups(hour: Hour) -> frozenset[str]:
+    """The names of the groups that are guaranteed something."""
+    standings = hour.standings if hour.before is None else (hour.before, *hour.standings)
+    owners = (owner for each in standings for owner in each.guaranteed)
+    return frozenset(owner.removeprefix(_GROUP) for owner in owners if owner.startswith(_GROUP))
 
 
 def _check_times(hour: Hour) -> None:
@@ -112,7 +113,7 @@ def _check_times(hour: Hour) -> None:
 def _gaps(hour: Hour) -> int:
     """What there was while nobody kept the books: between standings as before the gap, milli_gpu_ns."""
     gaps = 0
-    until, milli_gpu = hour.start_ns, hour.milli_gpu
+    until, milli_gpu = hour.start_ns, 0 if hour.before is None else hour.before.milli_gpu
     for each in sorted(hour.standings, key=lambda each: (each.start_ns, each.end_ns)):
         if each.start_ns < until:
             raise LedgerError(
@@ -164,16 +165,12 @@ def _rest(left: dict[str, int], down: int) -> tuple[int, dict[str, int]]:
 # -- what is put right -------------------------------------------------------------------------------------------------
 
 
-def _add(entries: Entries, late: Late) -> None:
-    """Use that was not known when its hour was closed: what was idle then was not."""
-    entries.use(late.use, late.about_ns, late.rates)
-    entries.lent(late.use, late.about_ns, late.rates)
-    for owner, quantity in entries.taken(late.use).items():
-        entries.supplied(late.about_ns, Kind.IDLE, owner, -quantity, late.rates)
-
-
-def _reverse(entries: Entries, late: Late) -> None:
-    """Use that was posted as charged and is not: its tenant paid what is the platform's to pay."""
-    charged_then = msgspec.structs.replace(late.use, charged=True)
-    entries.use(charged_then, late.about_ns, late.rates, -1)
-    entries.use(msgspec.structs.replace(late.use, charged=False), late.about_ns, late.rates)
+def _put_right(entries: Entries, late: Late) -> None:
+    """What was idle then and was not, or what was not idle and was."""
+    for sign, uses in ((1, late.uses), (-1, late.returned)):
+        for use in uses:
+            entries.work(use, late.about_ns, late.rates, sign)
+            for owner, quantity in entries.taken(use).items():
+                entries.supplied(late.about_ns, Kind.IDLE, owner, -sign * quantity, late.rates)
+    for counted in late.counted:
+        entries.fees(counted, late.about_ns, late.rates)

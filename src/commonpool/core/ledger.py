@@ -181,17 +181,23 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class Late(msgspec.Struct, frozen=True):
-    """Use of an hour that is closed already: heard of only now, or posted as charged then and not charged after all."""
+    """What is to be put right of an hour that is closed, at the prices that it was closed at.
+
+    `uses` and `counted` were heard of only now, `returned` was posted then and was not so: it is taken back.
+    """
 
     about_ns: int
     rates: Rates
-    use: Use
+    uses: tuple[Use, ...] = ()
+    returned: tuple[Use, ...] = ()
+    counted: tuple[Counted, ...] = ()
 
 
 class Hour(msgspec.Struct, frozen=True):
     """All that is known of one hour of a pool when it is closed. Standings do not overlap; gaps are `down`.
 
-    `late` and `reversed` are about hours that are closed. What of a pool's name "" is counted is of no pool.
+    `before` is the last standing before it: what there was in a gap at its start. What is counted in the books of the
+    pool "" is of no pool.
     """
 
     pool: str
@@ -202,8 +208,7 @@ class Hour(msgspec.Struct, frozen=True):
     uses: tuple[Use, ...] = ()
     counted: tuple[Counted, ...] = ()
     late: tuple[Late, ...] = ()
-    milli_gpu: int = 0  # of the last standing before it, for a gap at its start
-    reversed: tuple[Late, ...] = ()
+    before: Standing | None = None
 
     @property
     def end_ns(self) -> int:

@@ -156,10 +156,11 @@ class Entries:
             account = lender_account(lender, self._groups)
             self.add(about, Kind.BORROWED, payer, account, sign * quantity, rates.lending_micro_per_gpu_hour, use.work)
 
-    def lent(self, use: Use, about: int, rates: Rates) -> None:
-        """What the lenders of borrowed work pay the pool for it."""
+    def work(self, use: Use, about: int, rates: Rates, sign: int = 1) -> None:
+        """Work, and what its lenders pay the pool for what was borrowed. `sign` -1 takes it back."""
+        self.use(use, about, rates, sign)
         for lender, quantity in use.borrowed.items():
-            self.supplied(about, Kind.LENT, lender_account(lender, self._groups), quantity, rates)
+            self.supplied(about, Kind.LENT, lender_account(lender, self._groups), sign * quantity, rates)
 
     def taken(self, use: Use) -> dict[str, int]:
         """Whose guarantee work used: its tenant's, and its lenders', by account."""

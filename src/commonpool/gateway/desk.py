@@ -270,6 +270,11 @@ class CoreDesk:
         self._write([record])
         self._seen(record)
 
+    @property
+    def noted_until(self) -> int:
+        """The full hour up to which all is noted and written; 0 while something is not written yet."""
+        return 0 if self._noted or self._unwritten else self.metering.noted_until
+
     def close(self) -> None:
         """Nothing is metered from now on."""
         self._flush()

@@ -14,7 +14,7 @@ from typing import Final, Protocol, Self
 import msgspec
 
 from commonpool.core.billing import HourlySum, PostingSum
-from commonpool.core.ledger import Counted, Posting, Span, Standing, Use, Work
+from commonpool.core.ledger import Counted, Late, Posting, Rates, Span, Standing, Use, Work
 from commonpool.core.model import UsageRecord
 
 # What postings and counts can be grouped and filtered by. `type` is sync, stream or batch (jobs). A tenant's postings
@@ -33,7 +33,7 @@ class Part(msgspec.Struct, frozen=True, order=True):
     attempt: int
     hour_ns: int
     until_ns: int
-    charged: bool
+    use: Use
 
 
 class Hourly(msgspec.Struct, frozen=True):
@@ -55,10 +55,9 @@ class Hourly(msgspec.Struct, frozen=True):
 class HourWork(msgspec.Struct, frozen=True):
     """What the store knows of one hour of a pool: what `core.ledger.Hour` asks for.
 
-    `uses` are of attempts that ended in it and of the parts in it of those that go on or that began before it. `late`
-    is use of closed hours that was not posted in them, `reversed` what was posted as charged and turned out not to be:
-    each with its hour, the latter to be posted back. `counted` is of all attempts that were not counted before and
-    ended by the end of this hour, and of `readings`, whose ids these are.
+    `uses` are of attempts that ended in it and of the parts in it of those that go on or that began before it.
+    `counted` is of attempts that ended in it, and of `readings`, whose ids these are. `late` is what is to be put right
+    of the closed hours before it, oldest first.
     """
 
     pool: str
@@ -67,8 +66,7 @@ class HourWork(msgspec.Struct, frozen=True):
     spans: tuple[Span, ...]
     uses: tuple[Use, ...]
     counted: tuple[Counted, ...]
-    late: tuple[tuple[int, Use], ...]
-    reversed: tuple[tuple[int, Use], ...]
+    late: tuple[Late, ...]
     hourly: tuple[Hourly, ...]
     parts: tuple[Part, ...]
     readings: tuple[str, ...]
@@ -86,15 +84,15 @@ class Reconciliation(msgspec.Struct, frozen=True):
     """One closed hour against what there was, milli_gpu_ns.
 
     `devices` is capacity × time; `charged` is what the postings credit to the pool: they are equal, or the books are
-    wrong. `held` is what the core gave to replicas and jobs, `reported` what the backends saw held; `causes` explain
-    their difference (held - reported) and sum to it.
+    wrong. `rates` are those that it was closed at. `held` is what the core gave to replicas and jobs, `reported` what
+    the backends saw held; `causes` explain their difference (held - reported) and sum to it.
     """
 
     pool: str
     hour_ns: int
     devices: int
     charged: int
-    micro: int
+    rates: Rates
     held: int
     reported: int
     causes: dict[str, int]
@@ -204,7 +202,7 @@ class LedgerStore(LedgerSink, Protocol):
         """The end of the last closed hour of a pool; None where there is none."""
 
     def first_noted(self, pool: str) -> int | None:
-        """When the books of a pool begin: its first closed hour, standing or else reading, ns; None without any."""
+        """When the books of a pool begin: its first closed hour, or else standing, ns; None without any."""
 
     def last_standing(self, pool: str, before_ns: int) -> Standing | None:
         """The last standing that began before this time."""

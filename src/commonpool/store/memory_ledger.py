@@ -7,10 +7,10 @@ import msgspec
 
 from commonpool.core.billing import HourlySum, PostingSum
 from commonpool.core.ledger import Span, Standing
-from commonpool.core.model import NS_PER_HOUR, Outcome, UsageRecord
+from commonpool.core.model import NS_PER_HOUR, UsageRecord
 from commonpool.core.settling import metered, work_of
 from commonpool.store.books import Line, Question, counts_of, posting_question, postings_of, sum_counts, sum_postings
-from commonpool.store.hour import TOKENS, HourBooks, began, ended
+from commonpool.store.hour import HourBooks, began, counts_of_one, ended
 from commonpool.store.ledger import (
     Closing,
     EndPlace,
@@ -66,8 +66,7 @@ class MemoryLedger:
         """See `LedgerStore.first_noted`."""
         hours = [hour_ns for name, hour_ns in self._hours if name == pool]
         standings = [standing.start_ns for standing in self._standings.values() if standing.pool == pool]
-        readings = [reading.start_ns for reading, _ in self._readings.values() if reading.pool == pool]
-        return min(hours or standings or readings, default=None)
+        return min(hours or standings, default=None)
 
     def last_standing(self, pool: str, before_ns: int) -> Standing | None:
         """See `LedgerStore.last_standing`."""
@@ -79,16 +78,21 @@ class MemoryLedger:
     def hour_work(self, pool: str, start_ns: int) -> HourWork:
         """See `LedgerStore.hour_work`."""
         end_ns = start_ns + NS_PER_HOUR
-        closed = sorted(hour for name, hour in self._hours if name == pool and hour < start_ns)
-        known = self._hours[pool, closed[-1]].work.seq if closed else None
-        books = HourBooks(pool, start_ns, closed)
+        closed = {
+            hour: self._hours[pool, hour] for name, hour in sorted(self._hours) if name == pool and hour < start_ns
+        }
+        known = closed[max(closed)].work.seq if closed else None
+        books = HourBooks(pool, start_ns, {hour: each.reconciliation.rates for hour, each in closed.items()})
         for key, record in self._records.items():
             seq = self._seqs.setdefault(key, len(self._seqs) + 1)
             if record.pool != pool:
                 continue
-            if start_ns < ended(record) <= end_ns or (known is not None and seq > known and ended(record) <= start_ns):
+            if start_ns < ended(record) <= end_ns:
                 books.add_ended(record, self._parts.get(key, {}))
-                _count(books, record)
+                books.count(work_of(record), counts_of_one(record), metered(record))
+            elif known is not None and seq > known and ended(record) <= start_ns:
+                books.add_ended(record, self._parts.get(key, {}))
+                books.count_late(record)
             elif began(record) < end_ns < ended(record):
                 books.add_going_on(record)
         for record in self._running:
@@ -220,12 +224,6 @@ class MemoryLedger:
     def _closings(self, since_ns: int, until_ns: int) -> list[Closing]:
         """The closed hours that begin in [since_ns, until_ns), by pool and hour."""
         return [self._hours[key] for key in sorted(self._hours) if since_ns <= key[1] < until_ns]
-
-
-def _count(books: HourBooks, record: UsageRecord) -> None:
-    completed = record.outcome is Outcome.COMPLETED
-    tokens = (getattr(record, name) for name in TOKENS)
-    books.count(work_of(record), (int(record.attempt <= 1), int(completed), 1, *tokens), metered(record))
 
 
 def _key(record: UsageRecord) -> _AttemptKey:

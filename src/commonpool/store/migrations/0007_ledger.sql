@@ -61,13 +61,13 @@ CREATE TABLE running (
     PRIMARY KEY (request_id, attempt)
 ) WITHOUT ROWID;
 
--- What was posted of attempts that outlasted an hour: their run in it until until_ns.
+-- What was posted of attempts that outlasted an hour: their run in it until until_ns. posted is JSON.
 CREATE TABLE parts (
     request_id TEXT    NOT NULL,
     attempt    INTEGER NOT NULL,
     hour_ns    INTEGER NOT NULL,
     until_ns   INTEGER NOT NULL,
-    charged    INTEGER NOT NULL,
+    posted     TEXT    NOT NULL,
     PRIMARY KEY (request_id, attempt, hour_ns)
 ) WITHOUT ROWID;
 CREATE INDEX parts_hour ON parts (hour_ns);

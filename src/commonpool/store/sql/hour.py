@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from commonpool.core.ledger import Phase, Span, Standing, Work
+from commonpool.core.ledger import Phase, Rates, Span, Standing, Use, Work
 from commonpool.core.model import NS_PER_HOUR, UsageRecord
 from commonpool.store.hour import BATCH, QUARTER_NS, TOKENS, HourBooks, began
-from commonpool.store.ledger import HourWork, Part, Reading
+from commonpool.store.ledger import HourWork, Part, Reading, Reconciliation
 from commonpool.store.sql.connection import Connection, one_of
 from commonpool.store.sql.numbers import summed, total
 from commonpool.store.sql.usage import LOAN_USE, LOANS, USE, select_records
@@ -48,6 +48,8 @@ _SOME = 500  # attempts whose parts are looked up at once
 
 decode_record = msgspec.json.Decoder(UsageRecord).decode
 decode_reading = msgspec.json.Decoder(Reading).decode
+decode_reconciliation = msgspec.json.Decoder(Reconciliation).decode
+_decode_use = msgspec.json.Decoder(Use).decode
 _decode_guaranteed = msgspec.json.Decoder(dict[str, int]).decode
 
 
@@ -57,16 +59,20 @@ def hour_work(connection: Connection, pool: str, start_ns: int) -> HourWork:
     in_hour = f"u.pool = ? AND {ENDED} > ? AND {ENDED} <= ?"
     rows = connection.query("SELECT seq FROM hours WHERE pool = ? ORDER BY hour_ns DESC LIMIT 1", (pool,))
     seq = rows[0][0] if rows else None  # the last one that was known then; None: no hour is closed
-    late = f"u.pool = ? AND u.seq > ? AND {_ENDED_BY} <= ?"
 
     # 1. Those that ended in the hour and began before it, and those that ended before it and are heard of only now.
     ended = select_records(connection, f"{in_hour} AND {_BEGAN} < ? AND {_OVER}", (pool, start_ns, end_ns, start_ns))
+    late: tuple[UsageRecord, ...] = ()
     if seq is not None:
-        ended += select_records(connection, late, (pool, seq, start_ns))
-    books = HourBooks(pool, start_ns, _closed(connection, pool, min(map(began, ended), default=start_ns), start_ns))
-    posted = _posted(connection, ended)
-    for record in ended:
+        late = select_records(connection, f"u.pool = ? AND u.seq > ? AND {_ENDED_BY} <= ?", (pool, seq, start_ns))
+    since_ns = min(map(began, (*ended, *late)), default=start_ns)
+    posted = _posted(connection, (*ended, *late))
+    since_ns = min((since_ns, *(hour for each in posted.values() for hour in each)))
+    books = HourBooks(pool, start_ns, _closed(connection, pool, since_ns, start_ns))
+    for record in (*ended, *late):
         books.add_ended(record, posted.get((record.request_id, record.attempt), {}))
+    for record in late:
+        books.count_late(record)
 
     # 2. Those that lie wholly in it, added up.
     _add_whole(connection, books, f"{in_hour} AND {_BEGAN} >= ?", (pool, start_ns, end_ns, start_ns))
@@ -78,10 +84,8 @@ def hour_work(connection: Connection, pool: str, start_ns: int) -> HourWork:
     for record in _running(connection, pool):
         books.add_going_on(record)
 
-    # 4. Counts of all that ended.
+    # 4. Counts of all that ended in it.
     _count(connection, books, in_hour, (pool, start_ns, end_ns))
-    if seq is not None:
-        _count(connection, books, late, (pool, seq, start_ns))
 
     # 5. What was measured elsewhere.
     for text, posted_until_ns in connection.query(
@@ -109,13 +113,13 @@ def standings(connection: Connection, which: str, values: Sequence[Any]) -> list
     ]
 
 
-def _closed(connection: Connection, pool: str, since_ns: int, until_ns: int) -> list[int]:
-    """The closed hours that have a part of this time."""
+def _closed(connection: Connection, pool: str, since_ns: int, until_ns: int) -> dict[int, Rates]:
+    """The closed hours that have a part of this time, or end when it begins, and their rates."""
     rows = connection.query(
-        "SELECT hour_ns FROM hours WHERE pool = ? AND hour_ns > ? AND hour_ns < ? ORDER BY hour_ns",
+        "SELECT hour_ns, reconciliation FROM hours WHERE pool = ? AND hour_ns >= ? AND hour_ns < ? ORDER BY hour_ns",
         (pool, since_ns - NS_PER_HOUR, until_ns),
     )
-    return [hour for (hour,) in rows]
+    return {hour: decode_reconciliation(text).rates for hour, text in rows}
 
 
 def _posted(connection: Connection, records: Sequence[UsageRecord]) -> dict[tuple[str, int], dict[int, Part]]:
@@ -124,11 +128,11 @@ def _posted(connection: Connection, records: Sequence[UsageRecord]) -> dict[tupl
     ids = sorted({record.request_id for record in records})
     for first in range(0, len(ids), _SOME):
         some = ids[first : first + _SOME]
-        for request_id, attempt, hour_ns, until_ns, charged in connection.query(
-            f"SELECT request_id, attempt, hour_ns, until_ns, charged FROM parts WHERE {one_of('request_id', some)}",  # noqa: S608 - bound
+        for request_id, attempt, hour_ns, until_ns, posted in connection.query(
+            f"SELECT request_id, attempt, hour_ns, until_ns, posted FROM parts WHERE {one_of('request_id', some)}",  # noqa: S608 - bound
             some,
         ):
-            part = Part(request_id, attempt, hour_ns, until_ns, bool(charged))
+            part = Part(request_id, attempt, hour_ns, until_ns, _decode_use(posted))
             found.setdefault((request_id, attempt), {})[hour_ns] = part
     return found
 
@@ -159,7 +163,7 @@ def _add_whole(connection: Connection, books: HourBooks, which: str, values: Seq
     ):
         key = work_of_row(work), bool(charged)
         if used := total(high, low):
-            books.add_whole(*key, used, borrowed.get(key, {}))
+            books.add_whole(Use(*key, used, borrowed.get(key, {})))
 
 
 def _count(connection: Connection, books: HourBooks, which: str, values: Sequence[Any]) -> None:

@@ -19,7 +19,15 @@ from commonpool.store.ledger import (
     Reconciliation,
 )
 from commonpool.store.sql.connection import Connection, Row, one_of, placeholders
-from commonpool.store.sql.hour import ENDED, TYPE, decode_reading, decode_record, standings, work_of_row
+from commonpool.store.sql.hour import (
+    ENDED,
+    TYPE,
+    decode_reading,
+    decode_reconciliation,
+    decode_record,
+    standings,
+    work_of_row,
+)
 from commonpool.store.sql.numbers import split, summed, summed_pair, total
 from commonpool.store.sql.usage import select_records
 
@@ -28,7 +36,6 @@ _LINE: Final = ("pool", "kind", "debit", "credit", "meter", *Work.__struct_field
 _POSTINGS: Final = ("hour_ns", "line", "about_ns", "micro", "quantity_high", "quantity")
 _HOURLY: Final = ("hour_ns", "line", *COUNTS[:-1], "milli_gpu_ns_high", "milli_gpu_ns")
 _PERIOD: Final = ", ".join(Period.__struct_fields__)
-_decode_reconciliation = msgspec.json.Decoder(Reconciliation).decode
 
 
 # -- what is noted -----------------------------------------------------------------------------------------------------
@@ -80,11 +87,12 @@ def add_meters(connection: Connection, notes: Iterable[Standing | Span]) -> None
 
 def first_noted(connection: Connection, pool: str) -> int | None:
     """See `LedgerStore.first_noted`."""
-    for time, table in (("hour_ns", "hours"), ("start_ns", "standings"), ("start_ns", "readings")):
-        ((first,),) = connection.query(f"SELECT min({time}) FROM {table} WHERE pool = ?", (pool,))  # noqa: S608 - names are ours
-        if first is not None:
-            return int(first)
-    return None
+
+    def first(time: str, table: str) -> int | None:
+        ((found,),) = connection.query(f"SELECT min({time}) FROM {table} WHERE pool = ?", (pool,))  # noqa: S608 - names are ours
+        return None if found is None else int(found)
+
+    return noted_first(first("hour_ns", "hours"), first("start_ns", "standings"), first("start_ns", "readings"))
 
 
 def last_standing(connection: Connection, pool: str, before_ns: int) -> Standing | None:
@@ -121,11 +129,8 @@ def close_hour(connection: Connection, closing: Closing) -> bool:
     )
     connection.insert(
         "parts",
-        ("request_id", "attempt", "hour_ns", "until_ns", "charged"),
-        (
-            (each.request_id, each.attempt, each.hour_ns, each.until_ns, int(each.charged))
-            for each in closing.work.parts
-        ),
+        ("request_id", "attempt", "hour_ns", "until_ns", "posted"),
+        ((each.request_id, each.attempt, each.hour_ns, each.until_ns, _json(each.use)) for each in closing.work.parts),
     )
     ids = closing.work.readings
     for some in (ids[first : first + _SOME] for first in range(0, len(ids), _SOME)):
@@ -173,7 +178,7 @@ def reconciliations(connection: Connection, since_ns: int, until_ns: int) -> tup
         "SELECT reconciliation FROM hours WHERE hour_ns >= ? AND hour_ns < ? ORDER BY pool, hour_ns",
         (since_ns, until_ns),
     )
-    return tuple(_decode_reconciliation(text) for (text,) in rows)
+    return tuple(decode_reconciliation(text) for (text,) in rows)
 
 
 def worked(connection: Connection, question: Question, after: EndPlace | None, limit: int) -> tuple[UsageRecord, ...]:

@@ -87,7 +87,7 @@ class Books(Commons):
                 RATES,
                 standings=tuple(each for each in known if hour_of(each.start_ns, OFFSET) == start),
                 uses=tuple(piece for piece in pieces if piece),
-                milli_gpu=next((each.milli_gpu for each in reversed(known) if each.end_ns <= start), 0),
+                before=next((each for each in reversed(known) if each.end_ns <= start), None),
             )
 
 

@@ -62,6 +62,12 @@ def test_the_first_part_is_learned_and_the_second_tested() -> None:
     assert known.after[0][:2] == (3000, 0)
 
 
+def test_a_tenant_whose_job_runs_from_before_wants_what_lasts() -> None:
+    arrivals = [job("old", 0, 3000, 3 * HOUR), job("next", 2 * HOUR, 1000, MINUTE, "b")]
+    known = trial(workload("w", arrivals), jobs_policy(), HOUR, 2 * HOUR, 3 * HOUR).series[0]
+    assert (known.tenant, set(known.wanted), known.task, known.lasting) == ("a", {3000}, 3000, True)
+
+
 def test_what_still_runs_from_before_is_there_and_is_not_counted() -> None:
     long = job("long", HOUR, 1000, 2 * HOUR)
     known = past(workload("w", [long, job("next", 2 * HOUR + 1, 1000, MINUTE)]))

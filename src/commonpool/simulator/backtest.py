@@ -96,7 +96,7 @@ def trial(
     tasks: dict[str, int] = {}
     jobs: dict[str, list[int]] = {}  # by tenant, GPU time of requests and of jobs
     for ask, arrival in zip(demand.asks, work.arrivals, strict=True):
-        if since_ns <= arrival.at_ns < split_ns:
+        if arrival.at_ns < split_ns and arrival.at_ns + arrival.duration_ns > since_ns:
             name = arrival.task.tenant
             tasks[name] = max(tasks.get(name, 0), ask)
             jobs.setdefault(name, [0, 0])[isinstance(arrival.task, Job)] += ask * arrival.duration_ns

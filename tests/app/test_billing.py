@@ -124,6 +124,17 @@ def test_a_forecast_counts_from_when_the_books_began(product: FakeOperations) ->
     assert billed.forecast_micro == round(billed.bill.total_micro * 4 / 3)
 
 
+def test_a_forecast_counts_from_the_moment_within_an_hour_at_which_the_books_began() -> None:
+    product = billed()
+    product.configure(sources(BILLED[: BILLED.index("costs:")] + BILLED[BILLED.index("groups:") :]))
+    began, until, end = at(SINCE) + HOUR // 2, at("2026-12-30 02:00"), at("2027-01-01 00:00")
+    product.store.add_meters([Standing("main", began, at(SINCE) + HOUR, 4000, {})])
+    keep(product, "2026-12-30 01:00", "2026-12-30 02:00")
+    billing = ask(product, "2026-12-01 00:00", "2027-01-01 00:00")
+    assert billing.until_ns == until
+    assert billing.forecast_micro == billing.bill.total_micro * (end - began) // (until - began) > 0
+
+
 def test_shared_costs_go_on_as_since_the_month_began(product: FakeOperations) -> None:
     billed = ask(product, "2026-12-30 00:00", "2027-01-03 00:00")
     began = ask(product, "2026-12-20 00:00", "2027-01-03 00:00")

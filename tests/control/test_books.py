@@ -250,3 +250,21 @@ def test_a_stop_waits_for_the_hour_that_is_being_closed_and_for_no_other() -> No
 
     asyncio.run(main())
     assert room.closed() == [0]
+
+
+def test_a_pool_that_came_and_went_within_its_first_hour_is_in_the_books_at_the_price_it_had() -> None:
+    room = Room()
+    room.stand(T0, T0 + H)
+    room.look(T0 + 60 * NS_PER_S)
+    # given a pool that comes after the first look
+    room.pools = ["main", "lab"]
+    room.stand(T0 + 120 * NS_PER_S, T0 + 600 * NS_PER_S, pool="lab")
+    room.look(T0 + 300 * NS_PER_S)
+    # when it has gone before anything of it was closed
+    room.pools = ["main"]
+    room.look(T0 + H + GRACE_NS)
+    # then its devices are on accounts all the same
+    assert room.closed("lab") == [0]
+    (lab,) = (hour for hour in room.store.reconciliations(0, FAR) if hour.pool == "lab")
+    assert (lab.charged, lab.rates.micro_per_gpu_hour) == (4000 * (H - 120 * NS_PER_S), room.price)
+    assert room.books.warnings == ()

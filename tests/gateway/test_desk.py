@@ -115,13 +115,13 @@ class FullJournal(Journal):
 
     def append(self, *notes: Note) -> None:
         if self.full:
-            self.healthy = False
-            raise JournalError("The disk is full.")
+            self.trouble = "The disk is full."
+            raise JournalError(self.trouble)
         super().append(*notes)
 
     def probe(self) -> bool:
-        self.healthy = not self.full
-        return self.healthy
+        self.trouble = "The disk is full." if self.full else ""
+        return not self.full
 
 
 class Room:
@@ -350,7 +350,7 @@ def test_without_a_journal_nothing_new_is_served_and_nothing_is_lost(tmp_path: P
     assert room.submit("r2").refusal is not None
     room.journal.full = False
     room.desk.tick()
-    assert room.submit("r3").refusal is None
+    assert (room.submit("r3").refusal, room.journal.trouble) == (None, "")
     assert room.journal.appended == 3  # what began and ended, and what began again
     room.journal.close()
 

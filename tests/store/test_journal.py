@@ -90,12 +90,13 @@ def test_the_ballast_carries_what_runs_over_a_full_disk(tmp_path: Path) -> None:
     # when the next is appended, the ballast makes room for it, and nothing new is welcome
     journal.append(usage_record("r2"))
     assert (kept(journal), journal.healthy, (tmp_path / "ballast").exists()) == (2, False, False)
+    assert f"journal in {tmp_path} cannot be written" in journal.trouble
     # when the disk has room again, a probe brings the ballast back
     disk.room = 0
     assert not journal.probe()
     disk.room = 10_000
     assert journal.probe()
-    assert (journal.healthy, (tmp_path / "ballast").stat().st_size) == (True, 1000)
+    assert (journal.trouble, (tmp_path / "ballast").stat().st_size) == ("", 1000)
     assert (kept(journal), journal.tail[1]) == (2, size(journal))
     journal.close()
 

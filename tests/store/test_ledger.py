@@ -66,7 +66,9 @@ def test_the_books_of_a_pool_begin_with_its_first_standing(store: Store) -> None
     assert (store.last_standing("main", T0 + 11), store.last_standing("main", T0 + 10)) == (later, None)
     assert store.first_noted("none") is None
     close(store, 0)
-    assert store.first_noted("main") == T0
+    assert store.first_noted("main") == T0 + 10
+    close(store, 0, pool="none")
+    assert store.first_noted("none") == T0
 
 
 # What an hour's books are made of

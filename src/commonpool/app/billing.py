@@ -20,7 +20,15 @@ from commonpool.core.model import NS_PER_HOUR, UNPRICED, UsageRecord
 from commonpool.core.settling import hours_of, settle
 from commonpool.core.statement import CORRECTION, FINEST, WORK, Statement, fold
 from commonpool.store.contract import Filters, Store
-from commonpool.store.ledger import EndPlace, Period, PeriodClosedError, Reading, ReadingConflictError, Reconciliation
+from commonpool.store.ledger import (
+    EndPlace,
+    Period,
+    PeriodClosedError,
+    Reading,
+    ReadingConflictError,
+    Reconciliation,
+    books_begin,
+)
 
 _BY = ("tenant", *WORK)
 BEHIND_NS = 2 * NS_PER_HOUR  # an hour that is not in the books so long after its beginning is worth a word
@@ -147,8 +155,10 @@ class Bills:
         return min(end for pool in self._pools() if (end := self._booked(pool)) is not None)
 
     def _began(self, default_ns: int) -> int:
-        begins = [self._store.first_noted(pool) for pool in self._pools()]
-        return min((begin for begin in begins if begin is not None), default=default_ns)
+        begins = [self._store.first_noted(pool) for pool in self._config().policy.pools]
+        first = min((begin for begin in begins if begin is not None), default=None)
+        began = books_begin(self._store.first_noted(""), first)  # also of pools that are gone, to the hour
+        return default_ns if began is None else began
 
     def _booked(self, pool: str) -> int | None:
         """Until when its books are closed; where no hour is, when they begin. None where nothing was noted of it."""

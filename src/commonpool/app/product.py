@@ -390,7 +390,7 @@ class Product:
 
     def _warnings(self) -> tuple[str, ...]:
         found = [*self._config.warnings, *self._notes]
-        found += [sentence for sentence in (self._desk.trouble, self._writer.alarm) if sentence]
+        found += [sentence for sentence in (self._journal.trouble, self._writer.alarm) if sentence]
         if self._clock.behind_ns:
             found.append(
                 f"The machine's clock was {self._clock.behind_ns // NS_PER_S} s behind what was noted last when the "
@@ -484,8 +484,8 @@ class Product:
         missing = [model.model for model in models if not model.ready and (model.wanted or model.broken)]
         if missing:
             return False, f"no replica is ready of: {', '.join(missing)}"
-        if not self._journal.healthy:
-            return False, self._desk.trouble or "the usage journal cannot be written"
+        if self._journal.trouble:
+            return False, self._journal.trouble
         if self._journal.overdue:
             return False, self._journal.overdue
         return True, "ready"

@@ -62,7 +62,7 @@ class Books:
         self._sleep = sleep
         self._until: dict[str, int] = {}  # the end of the last closed hour, or the start of the first, by pool
         self._last: dict[str, Comparison] = {}  # of the last closed hour, by pool
-        self._rates: dict[str, Rates] = {}  # of the same, also of hours that an earlier run has closed
+        self._rates: dict[str, Rates] = {}  # what was in force last, by pool, also of those that an earlier run closed
         self._refused: dict[str, str] = {}  # why a pool's books cannot be closed, a sentence
         self._closed = 0  # up to this full hour all that can be closed is closed
         self._stopping = False
@@ -77,7 +77,10 @@ class Books:
     async def look(self) -> None:
         """Close what is due."""
         scope = self._scope()
-        due = min(scope.noted_until, hour_of(self._clock() - GRACE_NS, scope.offset_ns))
+        now = self._clock()
+        for pool in scope.pools:  # it may be gone before the end of its first hour, prices and all
+            self._rates[pool] = scope.rates(pool, hour_of(now, scope.offset_ns))
+        due = min(scope.noted_until, hour_of(now - GRACE_NS, scope.offset_ns))
         if due <= self._closed:
             return
         try:
@@ -141,8 +144,8 @@ class Books:
             now = self._clock()
             for known in self._store.reconciliations(now - REMEMBERED_NS, now):
                 self._until[known.pool] = 0
-                self._rates[known.pool] = known.rates
-        return sorted({UNPOOLED, *scope.pools, *self._until})
+                self._rates.setdefault(known.pool, known.rates)
+        return sorted({UNPOOLED, *scope.pools, *self._until, *self._rates})
 
     def _close_pool(self, pool: str, due: int, scope: Scope) -> None:
         until = self._until.get(pool) or self._begin(pool, scope)
@@ -194,7 +197,6 @@ class Books:
         postings = close(hour)
         compared = compare(hour, postings)
         self._store.close_hour(Closing(pool, start, postings, compared.reconciliation, work))
-        self._rates[pool] = rates
         return compared
 
     def _prune(self, before_ns: int) -> None:

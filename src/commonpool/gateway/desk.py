@@ -154,7 +154,6 @@ class CoreDesk:
         self._pending: deque[Effect] = deque()
         self._performing = False
         self._unwritten: list[Note] = []
-        self.trouble = ""  # why records could not be written last time, a sentence
 
     # -- what the relay calls --------------------------------------------------------------------------------------
 
@@ -292,9 +291,8 @@ class CoreDesk:
 
     def _unrecorded(self) -> str:
         """Why nothing new is taken: usage that cannot be recorded; "" while it can."""
-        if self._journal.healthy and not self._unwritten and not self._journal.overdue:
-            return ""
-        return f"Usage cannot be recorded now, so nothing new is served: {self._journal.overdue or self.trouble}"
+        reason = self._journal.overdue or self._journal.trouble
+        return f"Usage cannot be recorded now, so nothing new is served: {reason}" if reason else ""
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -420,6 +418,5 @@ class CoreDesk:
             else:
                 for note in notes:
                     self._write([note])
-        except JournalError as error:
+        except JournalError:
             self._unwritten += notes
-            self.trouble = str(error)

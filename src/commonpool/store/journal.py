@@ -55,9 +55,10 @@ def decoder() -> Callable[[bytes], Note]:
 class Journal:
     """Appends records and notes to the segments in one folder; the store's folder lock keeps other processes away.
 
-    `healthy` is False from the first failure until `probe` succeeds: meanwhile nothing new may be taken in, since it
-    could not be metered. A ballast file is given up when the disk is full, so that what runs can still be recorded.
-    `overdue` is a sentence while it has kept records for so long that nothing new may be taken in either, else "".
+    `trouble` says why from the first failure until `probe` succeeds, else "": meanwhile nothing new may be taken in,
+    since it could not be metered. A ballast file is given up when the disk is full, so that what runs can still be
+    recorded. `overdue` is a sentence while it has kept records for so long that nothing new may be taken in either,
+    else "".
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Journal:
     ) -> None:
         """Starts a new segment behind those that are left. JournalError where the folder cannot be written."""
         self.folder = folder
-        self.healthy = True
+        self.trouble = ""
         self.overdue = ""
         self.appended = 0
         self._segment_bytes = segment_bytes
@@ -86,6 +87,11 @@ class Journal:
             self._start_segment()
         except OSError as error:
             raise self._failure(error) from error
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last append or probe worked, without the ballast."""
+        return not self.trouble
 
     @property
     def tail(self) -> tuple[int, int]:
@@ -110,7 +116,7 @@ class Journal:
         try:
             self._write(data)
         except OSError as error:
-            self.healthy = False
+            self.trouble = str(self._failure(error))
             if error.errno not in {errno.ENOSPC, errno.EDQUOT} or not self._drop_ballast():
                 raise self._failure(error) from error
             try:
@@ -137,14 +143,14 @@ class Journal:
         return 0
 
     def probe(self) -> bool:
-        """Whether appends work again, tried out on the disk; `healthy` afterwards. Call it on the appending thread."""
-        if not self.healthy:
+        """Whether appends work, tried out on the disk where they did not. Call it on the appending thread."""
+        if self.trouble:
             try:
                 self._hold_ballast()
                 self._try_out()
             except OSError:
                 return False
-            self.healthy = True
+            self.trouble = ""
         return True
 
     def close(self) -> None:

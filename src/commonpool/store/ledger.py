@@ -15,7 +15,7 @@ import msgspec
 
 from commonpool.core.billing import HourlySum, PostingSum
 from commonpool.core.ledger import Counted, Late, Posting, Rates, Span, Standing, Use, Work
-from commonpool.core.model import UsageRecord
+from commonpool.core.model import NS_PER_HOUR, UsageRecord
 
 # What postings and counts can be grouped and filtered by. `type` is sync, stream or batch (jobs). A tenant's postings
 # are those of its work and those to or from its account.
@@ -173,6 +173,13 @@ class PeriodClosedError(Exception):
         )
 
 
+def books_begin(hour_ns: int | None, standing_ns: int | None) -> int | None:
+    """Where the books of a pool begin, whose first closed hour and first standing that is still known are these."""
+    if standing_ns is None or (hour_ns is not None and hour_ns + NS_PER_HOUR <= standing_ns):
+        return hour_ns
+    return standing_ns
+
+
 class LedgerSink(Protocol):
     """The writer's side."""
 
@@ -202,7 +209,7 @@ class LedgerStore(LedgerSink, Protocol):
         """The end of the last closed hour of a pool; None where there is none."""
 
     def first_noted(self, pool: str) -> int | None:
-        """When the books of a pool begin: its first closed hour, or else standing, ns; None without any."""
+        """When the books of a pool begin: its first standing, or closed hour where that is forgotten; None without."""
 
     def last_standing(self, pool: str, before_ns: int) -> Standing | None:
         """The last standing that began before this time."""

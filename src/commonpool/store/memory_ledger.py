@@ -21,6 +21,7 @@ from commonpool.store.ledger import (
     Reading,
     ReadingConflictError,
     Reconciliation,
+    books_begin,
 )
 
 _AttemptKey = tuple[str, int]
@@ -66,7 +67,7 @@ class MemoryLedger:
         """See `LedgerStore.first_noted`."""
         hours = [hour_ns for name, hour_ns in self._hours if name == pool]
         standings = [standing.start_ns for standing in self._standings.values() if standing.pool == pool]
-        return min(hours or standings, default=None)
+        return books_begin(min(hours, default=None), min(standings, default=None))
 
     def last_standing(self, pool: str, before_ns: int) -> Standing | None:
         """See `LedgerStore.last_standing`."""

@@ -17,6 +17,7 @@ from commonpool.store.ledger import (
     Reading,
     ReadingConflictError,
     Reconciliation,
+    books_begin,
 )
 from commonpool.store.sql.connection import Connection, Row, one_of, placeholders
 from commonpool.store.sql.hour import (
@@ -87,12 +88,9 @@ def add_meters(connection: Connection, notes: Iterable[Standing | Span]) -> None
 
 def first_noted(connection: Connection, pool: str) -> int | None:
     """See `LedgerStore.first_noted`."""
-
-    def first(time: str, table: str) -> int | None:
-        ((found,),) = connection.query(f"SELECT min({time}) FROM {table} WHERE pool = ?", (pool,))  # noqa: S608 - names are ours
-        return None if found is None else int(found)
-
-    return noted_first(first("hour_ns", "hours"), first("start_ns", "standings"), first("start_ns", "readings"))
+    ((hour,),) = connection.query("SELECT min(hour_ns) FROM hours WHERE pool = ?", (pool,))
+    ((standing,),) = connection.query("SELECT min(start_ns) FROM standings WHERE pool = ?", (pool,))
+    return books_begin(hour, standing)
 
 
 def last_standing(connection: Connection, pool: str, before_ns: int) -> Standing | None:

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from commonpool.core.events import ReplicaLost
-from commonpool.core.model import Group, Outcome, Share
-from tests.core.worlds import Paced, S, World, dispatched, policy, refused, started, tenant
+from commonpool.core.events import ReplicaDraining, ReplicaLost, ReplicaReady
+from commonpool.core.model import Deployment, Group, Outcome, Replica, Share
+from tests.core.worlds import CONTEXT, SLOTS, Paced, S, World, dispatched, policy, refused, started, tenant
 
 
 def test_the_devices_of_a_lost_replica_are_free_when_the_last_request_on_it_has_ended() -> None:
@@ -112,3 +112,41 @@ def test_the_wait_of_what_came_after_another_attempt_has_its_cause() -> None:
         ("a0", S, S),
         ("a1", S, S),
     ]
+
+
+def kept_for_a_large_request() -> World:
+    """One slot at model m is kept for "large" of tenant a, from b, which has had more: b4 waits. At n 4 are free."""
+    models = {name: Deployment(name, "1", "main", 2000, SLOTS, SLOTS * CONTEXT, CONTEXT) for name in "mn"}
+    rules = policy(tenant("a", elastic_cap=2000, weight=100), *map(tenant, "bc"), milli_gpu=8000, deployments=models)
+    world = World(rules)
+    world.ready("n-0", "n")
+    for n in range(4):
+        world.arrive(f"b{n}", "b")
+    world.arrive("large", "a", sequences=4)
+    world.arrive("b4", "b")
+    assert dispatched(world.end("b0")) == []
+    return world
+
+
+def test_a_slot_kept_for_a_large_request_is_given_out_when_its_tenant_takes_its_room_at_another_model() -> None:
+    world = kept_for_a_large_request()
+    assert dispatched(world.arrive("small", "a", model="n")) == ["small", "b4"]
+
+
+def test_a_slot_kept_for_a_large_request_is_given_out_when_its_tenant_gets_its_room_at_another_model_in_turn() -> None:
+    world = kept_for_a_large_request()
+    for n in range(4):
+        assert dispatched(world.arrive(f"c{n}", "c", model="n")) == [f"c{n}"]
+    assert dispatched(world.arrive("small", "a", model="n")) == []
+    assert dispatched(world.end("c0")) == ["small", "b4"]
+
+
+def test_a_request_that_waits_for_another_node_waits_no_more_when_the_only_replica_there_drains() -> None:
+    world = World(policy(tenant("a", 4000)), replicas=0)
+    for n in (1, 2):
+        world.send(ReplicaReady(Replica(f"m-{n}", "m", 2000, SLOTS, SLOTS * CONTEXT, f"node-{n}")))
+    world.arrive("first", "a", sequences=4)
+    world.arrive("second", "a", sequences=4)
+    world.end("first", Outcome.FAILED, status=502, retry=True)
+    assert dispatched(world.later(1).tick()) == []
+    assert dispatched(world.send(ReplicaDraining("m-2"))) == ["first"]

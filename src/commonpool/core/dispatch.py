@@ -76,9 +76,15 @@ class Turns:
             self._serve(devices, now, effects, surplus=True)
         if devices.line.waiting:  # jobs whose tenant is under its guarantee, and will be above it with them
             self._serve(devices, now, effects, surplus=False)
-        for site in sites:
-            if site.line.waiting and not quota.claimed:
-                self._serve(site, now, effects, surplus=True)
+        quota.stopped, started = True, -1
+        while quota.stopped and started < len(effects):
+            # Once more after a start: it may have taken the room of a large head for which another site keeps slots.
+            started = len(effects)
+            for site in sites:
+                site.line.stopped = False
+                if site.line.waiting and not quota.claimed:
+                    self._serve(site, now, effects, surplus=True)
+            quota.stopped = any(site.line.stopped for site in sites)
 
     def _serve(self, site: Site, now: int, effects: list[Effect], *, surplus: bool) -> None:
         """Dispatch those whose turn it is at one site, one at a time."""

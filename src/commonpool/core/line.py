@@ -28,11 +28,22 @@ class Line:
     smaller, or when it has come to the front with a key that is larger by now.
     """
 
-    __slots__ = ("_contest", "_left_last", "_overdue", "_pass_credit", "_stamps", "_under", "flows", "waiting")
+    __slots__ = (
+        "_contest",
+        "_left_last",
+        "_overdue",
+        "_pass_credit",
+        "_stamps",
+        "_under",
+        "flows",
+        "stopped",
+        "waiting",
+    )
 
     def __init__(self) -> None:
         self.flows: dict[str, Flow] = {}
         self.waiting = 0  # requests, of all flows; kept by the machine
+        self.stopped = False  # whether a large head keeps others from the surplus; reset by who dispatches
         self._under: list[Place] = []  # by rank
         self._contest: list[Place] = []  # by counter
         self._overdue: list[Place] = []  # by the earliest deadline, of those in the contest
@@ -133,6 +144,7 @@ class Line:
                 continue
             if top.key > furthest:
                 flow.note(now, _TURN, "")
+                self.stopped = True
                 break
             found = room.choose(flow, now)
             if found is None:

@@ -89,7 +89,7 @@ class Machine:
         elif isinstance(event, ReplicaReady):
             self._replica_ready(event, now, effects)
         elif isinstance(event, ReplicaDraining):
-            self._replica_draining(event.replica_id)
+            self._replica_draining(event.replica_id, now, effects)
         elif isinstance(event, ReplicaLost):
             self._replica_lost(event, now, effects)
         elif isinstance(event, Configured):
@@ -170,7 +170,7 @@ class Machine:
         if not site.line.waiting and site.free_slots > 0:
             # Nobody waits: when it fits, the queue would only hand it back.
             surplus = not flow.node.entitled
-            if not (surplus and site.quota.claimed):
+            if not (surplus and site.quota.claimed) and not site.quota.stopped:
                 spot = site.fit(entry, now)
                 if spot is not None:
                     if surplus:
@@ -469,11 +469,11 @@ class Machine:
                     replicas.stop_drained(site, now, effects)
 
     def _follow(self, site: Serving, now: int, effects: list[Effect]) -> None:
-        """Let a deployment's replicas follow demand; what is no longer kept for them is given out."""
+        """Let a deployment's replicas follow demand; what they or one that drains had kept goes out."""
         devices = self.state.devices[site.quota.pool]
-        kept = devices.kept
+        kept, takers = devices.kept, len(site.takers)
         replicas.reconcile(self.state, site, now, effects)
-        if devices.kept < kept and devices.line.waiting:
+        if (devices.kept < kept and devices.line.waiting) or (len(site.takers) < takers and site.line.waiting):
             self._turns.dispatch(site.quota.pool, now, effects)
 
     def _expire(self, site: Serving, now: int, effects: list[Effect]) -> None:
@@ -523,11 +523,13 @@ class Machine:
         self._turns.dispatch(site.quota.pool, now, effects)
         self._follow(site, now, effects)  # those that it replaces may go
 
-    def _replica_draining(self, replica_id: str) -> None:
+    def _replica_draining(self, replica_id: str, now: int, effects: list[Effect]) -> None:
+        """It takes nothing new. Whoever waited for it, and not for another one, is looked at again."""
         for site in self.state.sites.values():
             if running := site.replicas.get(replica_id):
                 running.draining = True
                 site.count_free_slots()
+                self._turns.dispatch(site.quota.pool, now, effects)
 
     def _replica_lost(self, event: ReplicaLost, now: int, effects: list[Effect]) -> None:
         for site in self.state.sites.values():

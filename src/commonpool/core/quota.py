@@ -39,6 +39,7 @@ class Quota:
         self.free = 0  # what nobody holds; below 0 after a cut, until enough has ended
         self.scaled = False
         self.changes = 0  # how often the capacity or a guarantee may have changed
+        self.stopped = False  # whether at a site a large head keeps others from the surplus, as long as it has room
         self.claimed = ""  # the entitled tenant that waits for room in the pool: nothing is lent until it has it
         self.tenants: dict[str, Node] = {}
         self.groups: dict[str, Node] = {}  # those with tenants of this pool below them

@@ -152,6 +152,10 @@ bench-advice: $(DEV) ## advise quotas from one week, test them on the next (COMM
 bench-books: $(DEV) ## ten million random life cycles, and whether the books sum to zero; writes docs/results/books.md
 	@$(BIN)/python -m benchmarks.bench_books
 
+.PHONY: bench-ledger
+bench-ledger: $(DEV) ## fill the ledger in its stores up to a year of 64 GPUs (45 GB, an hour), write docs/results/ledger.md
+	@$(BIN)/python -m benchmarks.bench_ledger
+
 .PHONY: bench-ray
 bench-ray: $(DEV) ## measure what a request pays for a core elsewhere, on Ray, and write docs/results/ray.md
 	@$(BIN)/python -m benchmarks.bench_ray

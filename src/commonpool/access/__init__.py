@@ -1,0 +1,1 @@
+"""Who may do what on the control plane: callers, roles as Cedar policies, people, and the audit log."""

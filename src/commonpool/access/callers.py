@@ -1,0 +1,66 @@
+"""Who calls the control plane: a caller and the roles it is bound to. What a role may do is said by the policies."""
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["local", "key", "person", "service"]
+
+PLATFORM_ADMIN = "platform-admin"
+
+PLATFORM_ROLES = (PLATFORM_ADMIN, "operator", "finance", "viewer", "auditor")
+"""Roles that count for the platform, and so for every tenant."""
+
+TENANT_ROLES = ("tenant-admin", "developer", "viewer")
+"""Roles that count within one tenant."""
+
+APP = "app"
+"""What a data key has in its tenant: what an application may ask for itself. Nobody is given it otherwise."""
+
+
+class RoleError(ValueError):
+    """There is no such role, or not there: on the platform or in a tenant."""
+
+
+class Binding(msgspec.Struct, frozen=True, order=True):
+    """A role in a tenant, or on the platform where `tenant` is None. Raises `RoleError` for one that does not exist."""
+
+    role: str
+    tenant: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tenant is None:
+            where, roles = "on the platform", PLATFORM_ROLES
+        elif self.tenant:
+            where, roles = f"in tenant {self.tenant!r}", (*TENANT_ROLES, APP)
+        else:
+            msg = f"role {self.role!r} names a tenant of no name; leave the tenant out for a role on the platform"
+            raise RoleError(msg)
+        if self.role not in roles:
+            msg = f"there is no role {self.role!r} {where}; there is {', '.join(r for r in roles if r != APP)}"
+            raise RoleError(msg)
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Somebody who asks for something. Without bindings it may do nothing.
+
+    `name` is what the audit log says: `local`, `key:ID`, `account:NAME` or `oidc:SUBJECT`.
+    """
+
+    name: str
+    kind: Kind
+    bindings: tuple[Binding, ...]
+
+
+LOCAL = Caller("local", "local", (Binding(PLATFORM_ADMIN),))
+"""Somebody on the same machine, without a credential."""
+
+
+def by_admin_key(key_id: str, role: str = "", tenant: str = "") -> Caller:
+    """Who an admin key stands for: without a role it is a platform-admin. Raises `RoleError`."""
+    return Caller(f"key:{key_id}", "key", (Binding(role or PLATFORM_ADMIN, tenant or None),))
+
+
+def by_data_key(key_id: str, tenant: str) -> Caller:
+    """Who a data key stands for: an application of its tenant. Raises `RoleError` where it names no tenant."""
+    return Caller(f"key:{key_id}", "key", (Binding(APP, tenant),))

@@ -13,7 +13,7 @@ import msgspec
 from commonpool.config import Change, Problem, Sources
 from commonpool.core.explain import WaitPart
 from commonpool.core.hints import Hint
-from commonpool.core.model import Hardware, ReclaimPolicy, UsageRecord
+from commonpool.core.model import NO_LIMITS, Hardware, Limits, ReclaimPolicy, UsageRecord
 from commonpool.core.pictures import NodeView, PoolDevices, ResourceUse, TenantJobs
 from commonpool.core.underuse import Underuse
 from commonpool.store.releases import Release
@@ -290,7 +290,12 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A key without its secret. A `data` key belongs to an app of a tenant, an `admin` key to none: both are ""."""
+    """A key without its secret.
+
+    A `data` key belongs to an `app` of a `tenant`. An `admin` key has a `role`, in a tenant or on the platform (""),
+    and belongs to an `account`, where somebody owns it. `tier` is the one of requests that name none. `models`, `tiers`
+    and `networks` are those it may use and come from, null for all.
+    """
 
     id: str
     scope: Literal["data", "admin"]
@@ -302,6 +307,11 @@ class Key(msgspec.Struct, frozen=True):
     expires_ns: int | None
     revoked_ns: int | None
     note: str
+    role: str
+    account: str
+    tiers: tuple[str, ...] | None
+    networks: tuple[str, ...] | None
+    limits: Limits
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -311,7 +321,7 @@ class Keys(msgspec.Struct, frozen=True):
 
 
 class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a key is to be. `tier` is the one its requests have by default; `models` None is all its tenant may use."""
+    """What a key is to be, as in `Key`. An `admin` key without a `role` is a platform-admin's."""
 
     tenant: str = ""
     app: str = ""
@@ -320,6 +330,11 @@ class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] | None = None
     expires_ns: Ns | None = None
     note: str = ""
+    role: str = ""
+    account: str = ""
+    tiers: tuple[str, ...] | None = None
+    networks: tuple[str, ...] | None = None
+    limits: Limits = NO_LIMITS
 
 
 class CreatedKey(msgspec.Struct, frozen=True):

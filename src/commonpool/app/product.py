@@ -603,6 +603,11 @@ class Product:
             models=new.models,
             expires_ns=new.expires_ns,
             note=new.note,
+            role=new.role,
+            account=new.account,
+            tiers=new.tiers,
+            networks=new.networks,
+            limits=new.limits,
         )
         await asyncio.to_thread(self._store.add_key, made.key)
         self._identity.add(made.key)

@@ -203,7 +203,7 @@ def _tenant(tenant: Tenant) -> dict[str, str | None]:
         "reclaim.policy": tenant.reclaim,
         "reclaim.return_when": tenant.return_when,
         "limits.concurrent_requests": _maybe(str, limits.concurrent_requests),
-        "limits.queue_length": str(limits.queue_length),
+        "limits.queue_length": _maybe(str, limits.queue_length),
         "limits.requests": _maybe(format_rate, limits.requests_per_minute),
         "limits.tokens": _maybe(format_rate, limits.tokens_per_minute),
         "limits.bandwidth": _maybe(format_bandwidth, limits.bytes_per_second),

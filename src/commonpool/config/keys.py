@@ -15,7 +15,6 @@ from commonpool.config.structs import AttachedEngine, Billing, Config, EmbeddedE
 from commonpool.core.model import (
     PRIORITY_MAX,
     Hardware,
-    Limits,
     ReclaimPolicy,
     Residency,
     ReturnWhen,
@@ -26,9 +25,9 @@ from commonpool.core.model import (
 # The structs hold the defaults; here they are only written the way people do.
 _TIMEOUTS = Timeouts()
 _LISTEN = Listen()
-_LIMITS = Limits()
 _SCALING = Scaling()
 _TENANT = Tenant("", "", 0, 0, 0, {}, 0)
+_LIMITS = _TENANT.limits
 _CONFIG = {field.name: field.default for field in msgspec.structs.fields(Config)}
 
 MAX_WAIT = "120s"

@@ -113,17 +113,25 @@ class Tier(msgspec.Struct, frozen=True):
     first_token_target_ns: int | None = None
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """Limits of one tenant. None is no limit. `concurrent_requests` holds back in the queue; the others refuse.
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Limits of a tenant, an app or a key; all that apply hold at once. None is no limit.
 
-    `bytes_per_second` bounds the bodies of requests and answers together.
+    `concurrent_requests` holds back in the queue, and `tokens_out_max` and `run_ns_max` end what runs; the others
+    refuse. `bytes_per_second` bounds the bodies of requests and answers together. `tokens_in_max` and `tokens_out_max`
+    are those of one request, all its sequences together.
     """
 
     concurrent_requests: int | None = None
-    queue_length: int = 1000
+    queue_length: int | None = None
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     bytes_per_second: int | None = None
+    tokens_in_max: int | None = None
+    tokens_out_max: int | None = None
+    run_ns_max: int | None = None
+
+
+NO_LIMITS = Limits()
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -177,7 +185,7 @@ class Tenant(msgspec.Struct, frozen=True):
     models: tuple[str, ...] | None = None
     reclaim: ReclaimPolicy = "borrow_not_preempt"
     return_when: ReturnWhen = "task_done"
-    limits: Limits = Limits()
+    limits: Limits = Limits(queue_length=1000)
     headroom: int = 0
     resources: dict[Resource, Share] = {}
     budget: Budget | None = None

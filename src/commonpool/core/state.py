@@ -17,6 +17,7 @@ from commonpool.core.quota import Quota
 from commonpool.core.sites import Serving, Site
 
 SECONDS_PER_MINUTE = 60
+UNBOUNDED = 1 << 62
 
 
 class State:
@@ -88,7 +89,7 @@ class State:
         limits = tenant.limits
         account.models = frozenset(policy.models_of(tenant))
         account.priority, account.max_wait_ns = tenant.priority, tenant.max_wait_ns
-        account.queue_length = limits.queue_length
+        account.queue_length = UNBOUNDED if limits.queue_length is None else limits.queue_length
         account.requests = _rate(account.requests, limits.requests_per_minute)
         account.tokens = _rate(account.tokens, limits.tokens_per_minute)
         account.spending.configure(tenant.budget, policy.prices.get(tenant.pool), policy.hour_offset_ns)

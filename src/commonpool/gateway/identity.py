@@ -17,7 +17,9 @@ _NOBODY = (b"", bytes(32), None, None)
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Who a key stands for. `tier` is the default for requests that name none; `models` None is all of the tenant's."""
+    """Who a key stands for. `tier` is the default for requests that name none; `models` and `tiers` None is all of the
+    tenant's. `role` and `account` are an admin key's.
+    """
 
     key_id: str
     tenant: str
@@ -25,6 +27,9 @@ class Principal(msgspec.Struct, frozen=True):
     tier: str | None
     models: tuple[str, ...] | None
     scope: Scope
+    tiers: tuple[str, ...] | None = None
+    role: str = ""
+    account: str = ""
 
 
 class Identity:
@@ -57,7 +62,9 @@ class Identity:
         if key.revoked_ns is not None:
             self.revoke(key.key_id)
             return
-        principal = Principal(key.key_id, key.tenant, key.app, key.tier, key.models, key.scope)
+        principal = Principal(
+            key.key_id, key.tenant, key.app, key.tier, key.models, key.scope, key.tiers, key.role, key.account
+        )
         self._live[key.key_id.encode()] = (key.salt, key.digest, key.expires_ns, principal)
 
     def revoke(self, key_id: str) -> None:

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from commonpool.core.model import UsageRecord
+from commonpool.core.model import NO_LIMITS, Limits, UsageRecord
 from commonpool.store.jobs import JobStore
 from commonpool.store.ledger import LedgerStore
 from commonpool.store.releases import ReleaseStore
@@ -43,8 +43,13 @@ class KeyNotFoundError(StoreError):
 class Key(msgspec.Struct, frozen=True):
     """A key as it is kept: a salted digest of its text, whom it stands for, and when it ends (ns since the epoch).
 
-    `tier` is the default for requests that name none; `models` are those it may use, None for all of the tenant's.
-    A `data` key serves the gateway, an `admin` key the admin API.
+    A `data` key serves the gateway, for an app of a tenant. `tier` is the default for requests that name none; `models`
+    and `tiers` are those it may use, None for all of the tenant's. `limits` are its own, beside its app's and tenant's.
+
+    An `admin` key serves the admin API, in a `role`: "" is platform-admin. `tenant` is the one that it is bound to, ""
+    where it is the platform's. `account` is the account that owns it, "" for none.
+
+    `networks` are those that it may come from, such as 10.0.0.0/8 and fd00::/8; None for all.
     """
 
     key_id: str
@@ -59,6 +64,11 @@ class Key(msgspec.Struct, frozen=True):
     expires_ns: int | None = None
     revoked_ns: int | None = None
     note: str = ""
+    role: str = ""
+    account: str = ""
+    tiers: tuple[str, ...] | None = None
+    networks: tuple[str, ...] | None = None
+    limits: Limits = NO_LIMITS
 
 
 class ConfigRevision(msgspec.Struct, frozen=True):

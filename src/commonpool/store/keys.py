@@ -9,6 +9,7 @@ import secrets
 import msgspec
 
 from commonpool.core.keys import ALPHABET, ID_LENGTH, SECRET_LENGTH, key_text
+from commonpool.core.model import NO_LIMITS, Limits
 from commonpool.store.contract import Key, KeyNotFoundError, Scope, Store
 
 SALT_BYTES = 16
@@ -40,17 +41,18 @@ def mint(
     models: tuple[str, ...] | None = None,
     expires_ns: int | None = None,
     note: str = "",
+    role: str = "",
+    account: str = "",
+    tiers: tuple[str, ...] | None = None,
+    networks: tuple[str, ...] | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> NewKey:
-    """A new key, which no store knows yet."""
-    key_id = _random(ID_LENGTH)
-    text = key_text(key_id, _random(SECRET_LENGTH))
-    salt = secrets.token_bytes(SALT_BYTES)
-    return NewKey(
-        text,
+    """A new key, which no store knows yet. The arguments are as in `Key`."""
+    return _with_a_secret(
         Key(
-            key_id=key_id,
-            salt=salt,
-            digest=digest(salt, text.encode()),
+            key_id="",
+            salt=b"",
+            digest=b"",
             scope=scope,
             tenant=tenant,
             app=app,
@@ -59,7 +61,12 @@ def mint(
             models=models,
             expires_ns=expires_ns,
             note=note,
-        ),
+            role=role,
+            account=account,
+            tiers=tiers,
+            networks=networks,
+            limits=limits,
+        )
     )
 
 
@@ -73,17 +80,17 @@ def rotate(store: Store, key_id: str, *, now_ns: int, overlap_ns: int) -> tuple[
         raise KeyNotFoundError(
             f"There is no live key with the id {key_id!r}; `commonpool keys list` shows those there are."
         )
-    new = mint(
-        tenant=old.tenant,
-        app=old.app,
-        now_ns=now_ns,
-        scope=old.scope,
-        tier=old.tier,
-        models=old.models,
-        expires_ns=None if old.expires_ns is None else now_ns + old.expires_ns - old.created_ns,
-        note=old.note,
-    )
+    ends_ns = None if old.expires_ns is None else now_ns + old.expires_ns - old.created_ns
+    new = _with_a_secret(msgspec.structs.replace(old, created_ns=now_ns, expires_ns=ends_ns))
     return new, store.rotate_key(key_id, new.key, now_ns + overlap_ns)
+
+
+def _with_a_secret(key: Key) -> NewKey:
+    """The same key under an id and with a secret of its own."""
+    key_id = _random(ID_LENGTH)
+    text = key_text(key_id, _random(SECRET_LENGTH))
+    salt = secrets.token_bytes(SALT_BYTES)
+    return NewKey(text, msgspec.structs.replace(key, key_id=key_id, salt=salt, digest=digest(salt, text.encode())))
 
 
 def _random(length: int) -> str:

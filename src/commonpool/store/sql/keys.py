@@ -1,17 +1,22 @@
 """Keys in SQL: each of these runs on one connection, inside a transaction of the store's."""
 
+from typing import Final
+
 import msgspec
 
+from commonpool.core.model import Limits
 from commonpool.store.contract import Key, KeyNotFoundError, StoreError
 from commonpool.store.sql.connection import Connection, Row, placeholders
 
 _COLUMNS = ", ".join(Key.__struct_fields__)
+_AS_JSON: Final = {"models": tuple[str, ...], "tiers": tuple[str, ...], "networks": tuple[str, ...], "limits": Limits}
 
 
 def add_key(connection: Connection, key: Key) -> None:
     """See `Store.add_key`."""
     values = msgspec.structs.asdict(key)
-    values["models"] = None if key.models is None else msgspec.json.encode(key.models).decode()
+    for name in _AS_JSON:
+        values[name] = None if values[name] is None else msgspec.json.encode(values[name]).decode()
     insert = f"INSERT INTO keys ({_COLUMNS}) VALUES ({placeholders(values)}) ON CONFLICT DO NOTHING"  # noqa: S608 - ours
     if not connection.run(insert, tuple(values.values())):
         raise StoreError(f"A key with the id {key.key_id!r} exists already; create it again under another id.")
@@ -47,6 +52,7 @@ def _find(connection: Connection, key_id: str) -> Key:
 
 def _key(row: Row) -> Key:
     values = dict(zip(Key.__struct_fields__, row, strict=True))
-    if values["models"] is not None:
-        values["models"] = msgspec.json.decode(values["models"], type=tuple[str, ...])
+    for name, kind in _AS_JSON.items():
+        if values[name] is not None:
+            values[name] = msgspec.json.decode(values[name], type=kind)
     return Key(**values)

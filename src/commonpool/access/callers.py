@@ -4,15 +4,9 @@ from typing import Literal
 
 import msgspec
 
+from commonpool.config.roles import PLATFORM_ADMIN, PLATFORM_ROLES, TENANT_ROLES
+
 Kind = Literal["local", "key", "person", "service"]
-
-PLATFORM_ADMIN = "platform-admin"
-
-PLATFORM_ROLES = (PLATFORM_ADMIN, "operator", "finance", "viewer", "auditor")
-"""Roles that count for the platform, and so for every tenant."""
-
-TENANT_ROLES = ("tenant-admin", "developer", "viewer")
-"""Roles that count within one tenant."""
 
 APP = "app"
 """What a data key has in its tenant: what an application may ask for itself. Nobody is given it otherwise."""

@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 
+from commonpool.config.access import access
 from commonpool.config.billing import billing, prices
 from commonpool.config.calendar import Calendar
 from commonpool.config.keys import DEFAULT_APP
 from commonpool.config.machines import node_config
 from commonpool.config.resources import RESOURCES
+from commonpool.config.secrets import below
 from commonpool.config.shape import Values
 from commonpool.config.structs import (
     App,
@@ -20,6 +22,7 @@ from commonpool.config.structs import (
     Listen,
     Model,
     Timeouts,
+    Tls,
 )
 from commonpool.core.model import (
     Attached,
@@ -59,15 +62,29 @@ def build(values: Values, main: str, folder: Path) -> Config:
         apps={name: _apps(tenant.get("apps", {})) for name, tenant in tenants.items()},
         currency=values["prices"]["currency"],
         nodes={name: node_config(name, node) for name, node in values.get("nodes", {}).items()},
-        listen=Listen(**values["listen"]),
+        listen=_listen(values["listen"], folder),
         timeouts=Timeouts(**{f"{key}_ns": value for key, value in values["timeouts"].items()}),
         body_bytes_max=values["body_max"],
         job_submitters=values["jobs"]["submitters"],
         billing=billing(values),
+        access=access(values, folder),
         state=folder / values["state"],
-        store_url=_below(folder, values["store"].get("url")),
+        store_url=below(folder, values["store"].get("url")),
         source=Path(main),
     )
+
+
+def _listen(listen: Values, folder: Path) -> Listen:
+    return Listen(
+        gateway=listen["gateway"],
+        control=listen["control"],
+        gateway_tls=_tls(listen["gateway_tls"], folder),
+        control_tls=_tls(listen["control_tls"], folder),
+    )
+
+
+def _tls(files: Values, folder: Path) -> Tls | None:
+    return Tls(**{key: folder / path for key, path in files.items()}) if files else None
 
 
 def _pool(name: str, pool: Values, *, placed: bool) -> Pool:
@@ -159,17 +176,10 @@ def _engine(engine: Values, folder: Path) -> EmbeddedEngine | AttachedEngine:
     return AttachedEngine(
         urls=tuple(engine["urls"]),
         adapter=engine["adapter"],
-        credential=_below(folder, engine.get("credential")),
+        credential=below(folder, engine.get("credential")),
         served_model=engine.get("served_model"),
         devices=tuple(engine.get("devices", ())),
     )
-
-
-def _below(folder: Path, place: str | None) -> str | None:
-    """Where a secret is: `file:` with the whole path."""
-    if place is None or not place.startswith("file:"):
-        return place
-    return f"file:{folder / place.removeprefix('file:')}"
 
 
 def _tenant(name: str, tenant: Values) -> Tenant:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from commonpool.config.access import describe_access
 from commonpool.config.billing import describe_billing
 from commonpool.config.instants import format_instant
 from commonpool.config.problems import KeyPath
@@ -21,7 +22,7 @@ from commonpool.config.quantities import (
     format_tokens,
 )
 from commonpool.config.resources import RESOURCES
-from commonpool.config.structs import AttachedEngine, Config, Model, NodeConfig
+from commonpool.config.structs import AttachedEngine, Config, Model, NodeConfig, Tls
 from commonpool.core.model import Group, Hardware, Pool, Tenant
 
 _T = TypeVar("_T")
@@ -75,6 +76,8 @@ def describe(config: Config) -> dict[KeyPath, str]:
     said: dict[KeyPath, str | None] = {
         ("listen", "gateway"): str(config.listen.gateway),
         ("listen", "control"): str(config.listen.control),
+        **_tls("gateway_tls", config.listen.gateway_tls),
+        **_tls("control_tls", config.listen.control_tls),
         ("state",): str(config.state),
         ("store", "url"): config.store_url,
         ("body_max",): format_size(config.body_bytes_max),
@@ -95,6 +98,7 @@ def describe(config: Config) -> dict[KeyPath, str]:
         }
         # A tier without targets is a tier all the same.
         said |= _below(("tiers", name), targets if any(targets.values()) else {"": "no targets"})
+    said |= describe_access(config.access)
     said |= describe_billing(config)
     for name, group in policy.groups.items():
         said |= _below(("groups", name), _group(group))
@@ -103,6 +107,13 @@ def describe(config: Config) -> dict[KeyPath, str]:
         for app, content in config.apps.get(name, {}).items():
             said["tenants", name, "apps", app] = f"cost_center {content.cost_center}" if content.cost_center else "{}"
     return {path: text for path, text in said.items() if text is not None}
+
+
+def _tls(listener: str, files: Tls | None) -> dict[KeyPath, str | None]:
+    return {
+        ("listen", listener, field.name): None if files is None else _maybe(str, getattr(files, field.name))
+        for field in msgspec.structs.fields(Tls)
+    }
 
 
 def _pool(pool: Pool) -> dict[str, str | None]:

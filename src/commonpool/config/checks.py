@@ -6,6 +6,7 @@ Works on what the reader made, defaults filled in; absent values have been repor
 from collections import Counter
 from collections.abc import Iterable
 
+from commonpool.config.access import check_access
 from commonpool.config.billing import check_billing
 from commonpool.config.capacity import check_capacity
 from commonpool.config.defaults import ASLEEP
@@ -23,8 +24,10 @@ _ANY_HOST = ("0.0.0.0", "::")
 def check(values: Values, report: Report) -> None:
     """Report every contradiction between keys, and warn of what is hardly meant."""
     _listeners(values, report)
+    _tls(values, report)
     _references(values, report)
     check_billing(values, report)
+    check_access(values, report)
     _models(values, report)
     _scaling(values, report)
     _fallbacks(values, report)
@@ -46,6 +49,15 @@ def _listeners(values: Values, report: Report) -> None:
     same_host = gateway.host == control.host or gateway.host in _ANY_HOST or control.host in _ANY_HOST
     if gateway.port == control.port != 0 and same_host:
         report.fail(("listen", "control"), f"{control} is taken by listen.gateway ({gateway}); use another port")
+
+
+def _tls(values: Values, report: Report) -> None:
+    """A listener that is to speak TLS has what it needs for that: an empty one would be plain HTTP."""
+    for listener in ("gateway_tls", "control_tls"):
+        at, files = ("listen", listener), values.get("listen", {}).get(listener, {})
+        for key in ("certificate", "key"):
+            if report.is_said(at) and key not in files and report.is_sound((*at, key)) and not report.is_bad(at):
+                report.fail((*at, key), "is missing; write the PEM file, or leave the whole of it out")
 
 
 def _references(values: Values, report: Report) -> None:

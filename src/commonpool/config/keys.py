@@ -5,6 +5,7 @@ from typing import get_args
 import msgspec
 
 from commonpool.config import kinds
+from commonpool.config.access_keys import ACCESS
 from commonpool.config.billing_keys import BUDGET, COSTS, PRICES, RETENTION
 from commonpool.config.cluster_keys import NODE, NODES_MAX, POOL
 from commonpool.config.kinds import choice, positive, whole
@@ -40,6 +41,13 @@ DEFAULT_APP = "default"
 TENANTS_MAX = 1000
 REPLICAS_MAX = 256
 
+TLS = Record(
+    (
+        Field("certificate", kinds.PATH, "PEM file: the certificate, then its chain."),
+        Field("key", kinds.PATH, "PEM file: the certificate's key, without a password."),
+        Field("client_ca", kinds.PATH, "PEM file: only clients with a certificate of one of these may connect."),
+    )
+)
 EMBEDDED = Record(
     (
         Field("file", kinds.MODEL_FILE, "GGUF file: a path, or package:NAME/FILE of a Python package.", required=True),
@@ -305,6 +313,8 @@ ROOT = Record(
                 (
                     Field("gateway", kinds.ADDRESS, "Where applications connect.", default=str(_LISTEN.gateway)),
                     Field("control", kinds.ADDRESS, "Admin API, console and metrics.", default=str(_LISTEN.control)),
+                    Field("gateway_tls", TLS, "TLS where applications connect; without it they speak plain HTTP."),
+                    Field("control_tls", TLS, "TLS of the admin API, the console and the metrics."),
                 )
             ),
             "The two listeners; port 0 picks a free one.",
@@ -363,6 +373,7 @@ ROOT = Record(
             ),
             "Rules for jobs.",
         ),
+        Field("access", ACCESS, "Who may come to the control plane."),
         Field("pools", Table(POOL, 64, 1), "Sets of GPUs, each with one sharing rule.", required=True),
         Field("nodes", Table(NODE, NODES_MAX), "Machines of the pools; without them a pool only counts its GPUs."),
         Field("models", Table(MODEL, 256, 1), "What is served.", required=True),

@@ -175,6 +175,30 @@ def _split(text: str) -> SplitResult | None:
     return parts if sound else None
 
 
+def _origin(text: str) -> str:
+    """Where browsers find something: scheme, host and port, no path. Over plain HTTP on this machine alone."""
+    parts = _split(text)
+    if parts is None or "@" in text or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError(f"{quote(text)} is not an origin; write it like https://pool.example, without a path")
+    if parts.scheme != "https" and not _is_here(parts):
+        raise ValueError(f"{quote(text)} would send passwords in the open; write it with https")
+    return text.rstrip("/")
+
+
+def _issuer(text: str) -> str:
+    """As it is: the issuer names itself so in each token."""
+    parts = _split(text)
+    if parts is None or not {"@", "?", "#"}.isdisjoint(text):
+        raise ValueError(f"{quote(text)} is not an issuer's URL; write it like https://id.example/realms/house")
+    if parts.scheme != "https" and not _is_here(parts):
+        raise ValueError(f"{quote(text)} could be anybody without TLS; write it with https")
+    return text
+
+
+def _is_here(parts: SplitResult) -> bool:
+    return parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
 def _credential(text: str) -> str:
     if not re.fullmatch(NAMED_PLACE, text) or len(text) > PATH_CHARS_MAX:
         raise SecretError("credential names where the secret is, never the secret: env:NAME or file:PATH")
@@ -246,6 +270,8 @@ FLAG = Leaf("true or false", _flag, {"type": "boolean"})
 NAME = Leaf("a name", _name, {"type": "string", "pattern": NAME_PATTERN})
 ADDRESS = Leaf("host:port like 127.0.0.1:8080", _address, {"type": "string", "pattern": ":[0-9]{1,5}$"})
 URL = Leaf("a URL like http://10.0.0.5:8000", _url, {"type": "string", "pattern": "^https?://"})
+ORIGIN = Leaf("an origin like https://pool.example", _origin, {"type": "string", "pattern": "^https?://"})
+ISSUER = Leaf("a URL like https://id.example/realms/house", _issuer, {"type": "string", "pattern": "^https?://"})
 CREDENTIAL = Leaf("env:NAME or file:PATH", _credential, {"type": "string", "pattern": "^(env|file):"})
 STORE_URL = Leaf(
     "postgresql://HOST/DATABASE, env:NAME or file:PATH",

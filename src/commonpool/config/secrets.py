@@ -8,6 +8,13 @@ class SecretMissingError(Exception):
     """There is no secret where the configuration says: which key, where, and what to do. The secret is not in it."""
 
 
+def below(folder: Path, place: str | None) -> str | None:
+    """Where a secret is, as it is written: `file:` with the whole path, from `folder`."""
+    if place is None or not place.startswith("file:"):
+        return place
+    return f"file:{folder / place.removeprefix('file:')}"
+
+
 def secret(key: str, where: str, environment: Mapping[str, str]) -> str:
     """What is at `where`, a word of printable ASCII, for the configuration's `key`. SecretMissingError."""
     kind, _, place = where.partition(":")

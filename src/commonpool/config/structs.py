@@ -25,11 +25,24 @@ class Address(msgspec.Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class Tls(msgspec.Struct, frozen=True):
+    """PEM files of a listener: its certificate with the chain, the key, and whose clients alone may connect.
+
+    `client_ca` None: all clients may.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
 class Listen(msgspec.Struct, frozen=True):
-    """The two listeners: the data plane (`gateway`) and the control plane."""
+    """The two listeners: the data plane (`gateway`) and the control plane. Without TLS they speak plain HTTP."""
 
     gateway: Address = Address("127.0.0.1", 8080)
     control: Address = Address("127.0.0.1", 8081)
+    gateway_tls: Tls | None = None
+    control_tls: Tls | None = None
 
 
 class EmbeddedEngine(msgspec.Struct, frozen=True, tag_field="kind", tag="embedded"):
@@ -137,6 +150,43 @@ class Billing(msgspec.Struct, frozen=True):
     retention_ns: int = 90 * 86_400_000_000_000
 
 
+class Oidc(msgspec.Struct, frozen=True):
+    """An OpenID Connect issuer whose people may log in, and whose machines may call with bearer tokens.
+
+    `client_secret` is `env:NAME` or `file:PATH`, None for a public client. `audience` is that of bearer tokens; None
+    where none are taken. `groups` is the claim that lists somebody's groups.
+    """
+
+    issuer: str
+    client_id: str
+    client_secret: str | None = None
+    audience: str | None = None
+    groups: str = "groups"
+
+
+class Role(msgspec.Struct, frozen=True):
+    """Somebody is something in a tenant, or on the platform where `tenant` is None. `by` says what `who` is."""
+
+    role: str
+    tenant: str | None
+    by: Literal["account", "group", "email", "subject"]
+    who: str
+
+
+class Access(msgspec.Struct, frozen=True):
+    """Who may come to the control plane.
+
+    `local`: a program on this machine that shows no credential is a platform-admin. `url` is where browsers reach the
+    control plane, None where that is its own address. `policies` is a folder of policies beside the product's own.
+    """
+
+    local: bool = True
+    url: str | None = None
+    policies: Path | None = None
+    oidc: Oidc | None = None
+    roles: tuple[Role, ...] = ()
+
+
 class Config(msgspec.Struct, frozen=True):
     """A whole, valid configuration. `apps` is by tenant, then by app name. `state` is where durable files are kept.
     `store_url` is a PostgreSQL database, or `env:NAME` or `file:PATH` where its URL is; None for SQLite in `state`.
@@ -155,6 +205,7 @@ class Config(msgspec.Struct, frozen=True):
     body_bytes_max: int = 32 * 1024 * 1024
     job_submitters: Submitters = "operators"
     billing: Billing = Billing()
+    access: Access = Access()
     state: Path = Path("var")
     store_url: str | None = None
     source: Path | None = None

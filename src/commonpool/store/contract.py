@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from commonpool.core.model import NO_LIMITS, Limits, UsageRecord
+from commonpool.store.accounts import AccountStore
+from commonpool.store.audit import AuditStore
 from commonpool.store.jobs import JobStore
 from commonpool.store.ledger import LedgerStore
 from commonpool.store.releases import ReleaseStore
@@ -143,7 +145,7 @@ class UsageSink(Protocol):
         """Returns when what was added survives a power cut."""
 
 
-class Store(UsageSink, JobStore, ReleaseStore, LedgerStore, Protocol):
+class Store(UsageSink, JobStore, ReleaseStore, LedgerStore, AccountStore, AuditStore, Protocol):
     """A whole store."""
 
     def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters = NO_FILTERS) -> UsageTable:

@@ -17,6 +17,8 @@ from commonpool.store.contract import (
     StoreError,
     UsageTable,
 )
+from commonpool.store.memory_accounts import MemoryAccounts
+from commonpool.store.memory_audit import MemoryAudit
 from commonpool.store.memory_jobs import MemoryJobs
 from commonpool.store.memory_ledger import MemoryLedger
 from commonpool.store.memory_releases import MemoryReleases
@@ -35,13 +37,12 @@ from commonpool.store.summary import (
 )
 
 
-class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger):
+class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger, MemoryAccounts, MemoryAudit):
     """A `contract.Store` that forgets everything at its end and grows without bound until then."""
 
     def __init__(self) -> None:
         super().__init__()
         self._last_attempts: dict[str, int] = {}
-        self._keys: dict[str, Key] = {}
         self._configs: dict[int, ConfigRevision] = {}
 
     def add_usage(self, records: Iterable[UsageRecord]) -> tuple[UsageRecord, ...]:

@@ -10,15 +10,17 @@ from commonpool.core.billing import HourlySum, PostingSum
 from commonpool.core.ledger import Span, Standing
 from commonpool.core.model import UsageRecord
 from commonpool.core.underuse import Demand
+from commonpool.store.accounts import Account, Session
+from commonpool.store.audit import AuditEntry, Head
 from commonpool.store.books import Question, posting_question
 from commonpool.store.contract import NO_FILTERS, ConfigRevision, Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, JobState
 from commonpool.store.ledger import Closing, EndPlace, HourWork, Period, Reading, Reconciliation
 from commonpool.store.lock import FolderLock
 from commonpool.store.releases import Release
-from commonpool.store.sql import configs, hour, jobs, keys, ledger, releases, usage
+from commonpool.store.sql import accounts, audit, configs, hour, jobs, keys, ledger, releases, usage
 from commonpool.store.sql.connection import Connection
-from commonpool.store.summary import check_range, query
+from commonpool.store.summary import check_audit, check_range, query
 
 
 class SqlStore(ABC):
@@ -94,6 +96,74 @@ class SqlStore(ABC):
         """See `Store.rotate_key`."""
         with self._transaction(durable=True) as connection:
             return keys.rotate_key(connection, key_id, successor, until_ns)
+
+    def add_account(self, account: Account) -> bool:
+        """See `AccountStore.add_account`."""
+        with self._transaction(durable=True) as connection:
+            return accounts.add_account(connection, account)
+
+    def accounts(self) -> tuple[Account, ...]:
+        """See `AccountStore.accounts`."""
+        with self._snapshot() as connection:
+            return accounts.accounts(connection)
+
+    def account(self, name: str) -> Account | None:
+        """See `AccountStore.account`."""
+        with self._snapshot() as connection:
+            return accounts.account(connection, name)
+
+    def replace_account(self, old: Account, new: Account) -> bool:
+        """See `AccountStore.replace_account`."""
+        with self._transaction(durable=True) as connection:
+            return accounts.replace_account(connection, old, new)
+
+    def remove_account(self, name: str, at_ns: int) -> tuple[str, ...] | None:
+        """See `AccountStore.remove_account`."""
+        with self._transaction(durable=True) as connection:
+            return accounts.remove_account(connection, name, at_ns)
+
+    def add_session(self, session: Session, unused_since_ns: int, keep: int) -> None:
+        """See `AccountStore.add_session`."""
+        with self._transaction(durable=True) as connection:
+            accounts.add_session(connection, session, unused_since_ns, keep)
+
+    def session(self, digest: bytes) -> Session | None:
+        """See `AccountStore.session`."""
+        with self._snapshot() as connection:
+            return accounts.session(connection, digest)
+
+    def touch_session(self, digest: bytes, used_ns: int) -> None:
+        """See `AccountStore.touch_session`."""
+        with self._transaction(durable=False) as connection:
+            accounts.touch_session(connection, digest, used_ns)
+
+    def end_session(self, digest: bytes) -> None:
+        """See `AccountStore.end_session`."""
+        with self._transaction(durable=True) as connection:
+            accounts.end_session(connection, digest)
+
+    def add_audit(self, entries: Sequence[AuditEntry]) -> Head:
+        """See `AuditStore.add_audit`."""
+        with self._transaction(durable=True) as connection:
+            return audit.add_audit(connection, entries)
+
+    def audit_head(self) -> Head:
+        """See `AuditStore.audit_head`."""
+        with self._snapshot() as connection:
+            return audit.audit_head(connection)
+
+    def audit(
+        self, filters: Filters, since_ns: int, until_ns: int, before: int | None, limit: int
+    ) -> tuple[AuditEntry, ...]:
+        """See `AuditStore.audit`."""
+        check_audit(filters, since_ns, until_ns)
+        with self._snapshot() as connection:
+            return audit.audit(connection, filters, since_ns, until_ns, before, limit)
+
+    def audit_chain(self, after: int, limit: int) -> tuple[AuditEntry, ...]:
+        """See `AuditStore.audit_chain`."""
+        with self._snapshot() as connection:
+            return audit.audit_chain(connection, after, limit)
 
     def add_config(self, config: ConfigRevision) -> None:
         """See `Store.add_config`."""

@@ -7,6 +7,7 @@ import msgspec
 
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
 from commonpool.core.pricing import round_lines
+from commonpool.store import audit
 from commonpool.store.contract import DIMENSIONS, FILTERABLE, Filters, QueryError, UsageRow, UsageTable
 
 Keys = tuple[str, ...]
@@ -75,6 +76,15 @@ def check_range(since_ns: int, until_ns: int) -> None:
     for name, value in (("since_ns", since_ns), ("until_ns", until_ns)):
         if not 0 <= value <= NS_MAX:
             raise QueryError(f"{name} is {value}; a time is a number of nanoseconds from 0 to {NS_MAX}.")
+
+
+def check_audit(filters: Filters, since_ns: int, until_ns: int) -> None:
+    """QueryError where this cannot be asked of the audit log."""
+    for name in filters:
+        if name not in audit.FILTERABLE:
+            allowed = ", ".join(audit.FILTERABLE)
+            raise QueryError(f"The audit log cannot be filtered by {name!r}; allowed are {allowed}.")
+    check_range(since_ns, until_ns)
 
 
 def hour_label(hour: int) -> str:

@@ -4,9 +4,15 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from commonpool.access import tls
+from commonpool.access.handshake import Door
+from commonpool.config.structs import Timeouts, Tls
 
 
 class _Embedded(uvicorn.Server):
@@ -18,12 +24,16 @@ class _Embedded(uvicorn.Server):
 
 
 class Server:
-    """Serves an application on one address. `port` is the bound one, once started."""
+    """Serves an application on one address. `port` is the bound one, once started. Without `files` it has no TLS."""
 
-    def __init__(self, application: ASGIApp) -> None:
+    def __init__(self, application: ASGIApp, files: Tls | None = None, within_ns: int = Timeouts().header_ns) -> None:
+        self._files = files
+        self._within_ns = within_ns
+        self._door: Door | None = None
+        self._watching: asyncio.Task[None] | None = None
         config = uvicorn.Config(
             application,
-            http="httptools",
+            http=HttpToolsProtocol if files is None else self._greet,  # type: ignore[arg-type] # it makes one, later
             ws="none",
             lifespan="off",
             log_config=None,
@@ -41,7 +51,11 @@ class Server:
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. Raises OSError where the address is taken or not ours."""
+        """Listen. Raises OSError where the address is taken or not ours, TlsError for a certificate of no use."""
+        if self._files is not None:
+            certificate = tls.Certificate("listen.control_tls", self._files)
+            self._door = Door(certificate, within_ns=self._within_ns)
+            self._watching = asyncio.create_task(certificate.watch(), name="certificate of the control plane")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         bound = socket.create_server((host, port), family=family, backlog=128)
         self._socket = bound
@@ -54,8 +68,17 @@ class Server:
                 raise OSError(msg)
             await asyncio.sleep(0.001)
 
+    def _greet(self, **options: Any) -> asyncio.Protocol:
+        """Called by uvicorn for each client, as its own protocol would be."""
+        assert self._door is not None  # noqa: S101 - there are clients only once it listens
+        return self._door.greet(lambda: HttpToolsProtocol(**options))
+
     async def stop(self) -> None:
         """Finish what is being answered, for two seconds at most, and close. Does nothing when not started."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._door is not None:
+            self._door.close()
         if self._serving is not None:
             self._server.should_exit = True
             await self._serving

@@ -11,6 +11,7 @@ import structlog
 from ray.exceptions import ActorDiedError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from commonpool.access.tls import TlsError
 from commonpool.backends.ray.nodes import RayNode, living
 from commonpool.backends.ray.strays import END_S, Attempt
 from commonpool.cluster import messages
@@ -88,7 +89,7 @@ class Fleet:
     # -- what the product asks -------------------------------------------------------------------------------------
 
     async def start(self, address: Address) -> int:
-        """Have a gateway on every node; the port of the one here. Raises OSError where that cannot listen."""
+        """Have a gateway on every node; the port of the one here. Raises OSError or TlsError where it cannot listen."""
         self._address = address
         nodes = await asyncio.to_thread(living)
         before = {name for name in await asyncio.to_thread(ray.util.list_named_actors) if name.startswith(PREFIX)}
@@ -200,7 +201,7 @@ class Fleet:
                 session = await actor.session.remote()
                 try:
                     await actor.port.remote()
-                except OSError as error:
+                except (OSError, TlsError) as error:
                     if not said:
                         where = f"{node.address}:{self._address.port}"
                         log.warning("a gateway cannot listen", node=node.name, where=where, reason=_reason(error))
@@ -231,7 +232,7 @@ def _name(node_id: str) -> str:
     return PREFIX + node_id
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: Exception) -> str:
     cause = getattr(error, "cause", error)
     return getattr(cause, "strerror", None) or str(cause)
 

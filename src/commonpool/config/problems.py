@@ -92,6 +92,10 @@ class Report:
         """What was found so far."""
         return tuple(self._problems)
 
+    def is_said(self, path: KeyPath) -> bool:
+        """Whether this very key stands in a file, with whatever value."""
+        return path in self._marks
+
     def is_bad(self, path: KeyPath) -> bool:
         """Whether this very key has a problem: its value is unknown, rather than absent."""
         return path in self._bad

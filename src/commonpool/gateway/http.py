@@ -85,7 +85,7 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = ("_ahead", "_body", "_chunked", "_closing", "_full", "_head", "_held", "_lingered", "_missing",
                  "_principal", "_pumping", "_reader", "_refusal", "_requests", "_service", "_stalled_ns", "_template",
-                 "_touched_ns", "_transport", "exchange", "state")  # fmt: skip
+                 "_touched_ns", "_transport", "_whole", "exchange", "state")  # fmt: skip
 
     _transport: asyncio.Transport
     _body: bytearray
@@ -105,6 +105,7 @@ class ServerConnection(asyncio.Protocol):
         self._full = False  # so many that reading is paused
         self._held = 0
         self._closing = False  # no request is read after this one
+        self._whole = True  # the request that is being answered was read to its end
         self._pumping = False
         self._requests = 0
         self._lingered = 0
@@ -341,7 +342,8 @@ class ServerConnection(asyncio.Protocol):
             return
         self._service.refused(error)
         # Only a request that was read whole leaves the connection where the next one begins.
-        self._closing = self._closing or error.close or self.state is not BUSY
+        self._whole = self.state is BUSY
+        self._closing = self._closing or error.close or not self._whole
         self.state = BUSY
         self._refusal = None
         self._reader = None
@@ -356,8 +358,12 @@ class ServerConnection(asyncio.Protocol):
         if self._full:
             self._full = False
             self._transport.resume_reading()
-        if not self._transport.is_closing():
+        if self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
             self._transport.write_eof()
+        elif self._whole:  # TLS ends both directions at once, and nothing more is to come
+            self._transport.close()
 
     # -- time ------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from commonpool.access import tls
+from commonpool.access.handshake import Door
 from commonpool.config.structs import Address, Config
 from commonpool.core.model import Endpoint
 from commonpool.gateway import wire
@@ -81,6 +83,8 @@ class Gateway:
         self._counter = itertools.count(1)
         self._created_s = clock() // NS_PER_S
         self._servers: list[asyncio.Server] = []
+        self._door: Door | None = None
+        self._watching: asyncio.Task[None] | None = None  # its certificate
         self._beat: asyncio.TimerHandle | None = None
         self._config = config
         self.body_bytes_max = config.body_bytes_max
@@ -89,14 +93,31 @@ class Gateway:
     # -- life ------------------------------------------------------------------------------------------------------
 
     async def start(self, address: Address) -> int:
-        """Listen; the port that was bound. Raises OSError where it is taken or may not be bound."""
+        """Listen; the port that was bound.
+
+        Raises OSError where it is taken or may not be bound, TlsError where its certificate is of no use.
+        """
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: ServerConnection(self), address.host, address.port, backlog=BACKLOG)
+        server = await loop.create_server(self._entry(), address.host, address.port, backlog=BACKLOG)
         self._servers.append(server)
         if self._beat is None:
             self._beat = loop.call_later(BEAT_NS / NS_PER_S, self._on_beat, loop)
         port: int = server.sockets[0].getsockname()[1]
         return port
+
+    def _entry(self) -> Callable[[], asyncio.Protocol]:
+        """What makes the protocol of each client: behind a handshake where the listener has TLS."""
+
+        def connection() -> asyncio.Protocol:
+            return ServerConnection(self)
+
+        files = self._config.listen.gateway_tls
+        if files is None:
+            return connection
+        certificate = tls.Certificate("listen.gateway_tls", files)
+        door = self._door = Door(certificate, within_ns=self._config.timeouts.header_ns)
+        self._watching = asyncio.create_task(certificate.watch(), name="certificate of the gateway")
+        return lambda: door.greet(connection)
 
     def reconfigure(self, config: Config) -> None:
         """Requests that arrive from now on are judged by `config`; what waits or runs goes on."""
@@ -130,6 +151,10 @@ class Gateway:
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._door is not None:
+            self._door.close()
         for connection in tuple(self.connections):
             connection.cut()
         while self.connections:  # noqa: ASYNC110 - as above

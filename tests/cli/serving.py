@@ -7,20 +7,21 @@ from collections.abc import Iterator
 
 from commonpool.api import routes
 from commonpool.api.server import Server
+from commonpool.config.structs import Tls
 from tests.api.fakes import FakeOperations
 
 
 @contextlib.contextmanager
-def serving(product: FakeOperations) -> Iterator[str]:
+def serving(product: FakeOperations, files: Tls | None = None) -> Iterator[str]:
     """Its URL, while it serves."""
     url: list[str] = []
     started, stop = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        server = Server(routes.application(product))
+        server = Server(routes.application(product), files)
         await server.start("127.0.0.1", 0)
-        url.append(f"http://127.0.0.1:{server.port}")
+        url.append(f"{'http' if files is None else 'https'}://127.0.0.1:{server.port}")
         started.set()
         await stop.wait()
         await server.stop()

@@ -9,6 +9,7 @@ import pytest
 from commonpool.api import wire
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
+from tests.access.certificates import Authority
 from tests.api.fakes import CONFIG, REPLICA, FakeOperations
 from tests.cli.serving import serving
 
@@ -54,6 +55,26 @@ def test_check_warns_of_a_model_file_that_is_not_there(file: Path, capsys: pytes
     said = capsys.readouterr().out.replace("\n", " ")
     assert "warning: On this machine:" in said
     assert "nowhere.gguf, the file of model echo, does not exist" in said
+
+
+def test_check_looks_at_certificates_that_are_here(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = Authority(file.parent)
+    good, old = authority.issue("good"), authority.issue("old", begins_days=-3, ends_days=-1)
+    listen = "listen: {gateway_tls: {certificate: %s, key: %s}, control_tls: {certificate: good.pem, key: good.key}}\n"
+    write(file, CONFIG + listen % (good.certificate, good.key))
+    assert run(["check", str(file)]) == ExitCode.OK
+    assert "warning" not in capsys.readouterr().out
+    write(file, CONFIG + listen % ("elsewhere.pem", good.key))
+    assert run(["check", str(file)]) == ExitCode.OK
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "warning: On this machine: listen.gateway_tls.certificate" in said
+    for certificate, key, why in (
+        (old.certificate, old.key, "gateway_tls.certificate: {} expired on"),
+        (good.certificate, old.key, "gateway_tls.key: {1} is not the key of the certificate {0}"),
+    ):
+        write(file, CONFIG + listen % (certificate, key))
+        assert run(["check", str(file)]) == ExitCode.INVALID_CONFIG
+        assert why.format(certificate, key) in capsys.readouterr().out
 
 
 def test_check_counts_what_groups_are_guaranteed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,6 +161,14 @@ def changes(old: str, new: str) -> list[tuple[str, str | None, str | None, str]]
             "listen: {gateway: '[::]:80'}\npools:",
             ("listen.gateway", "127.0.0.1:8080", "[::]:80", "needs a restart of the product"),
         ),
+        (
+            "pools:",
+            "listen: {gateway_tls: {certificate: /tls/a.pem, key: /tls/a.key}}\npools:",
+            [
+                ("listen.gateway_tls.certificate", None, "/tls/a.pem", "needs a restart of the product"),
+                ("listen.gateway_tls.key", None, "/tls/a.key", "needs a restart of the product"),
+            ],
+        ),
         ("pools:", "timeouts: {drain: 1m}\npools:", ("timeouts.drain", "30s", "60s", "at once")),
         ("pools:", "body_max: 1MiB\npools:", ("body_max", "32MiB", "1MiB", "at once")),
         (

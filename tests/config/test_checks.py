@@ -20,6 +20,9 @@ ATTACHED = "kind: attached, urls: [http://a, http://b]"
     [
         # Listeners.
         ("pools:", "listen: {gateway: 0.0.0.0:9, control: 127.0.0.1:9}\npools:", "1: listen.control: 127.0.0.1:9 is taken by listen.gateway (0.0.0.0:9); use another port"),
+        ("pools:", "listen: {gateway_tls: {certificate: a.pem}}\npools:", "1: listen.gateway_tls.key: is missing; write the PEM file, or leave the whole of it out"),
+        ("pools:", "listen: {gateway_tls: {key: a.key, client_ca: b.pem}}\npools:", "1: listen.gateway_tls.certificate: is missing; write the PEM file, or leave the whole of it out"),
+        ("pools:", "listen: {control_tls: {certificate: a.pem, key: a.key}}\npools:", None),
         # Names that are not defined.
         ("    gpu:", "    pool: mian\n    gpu:", '6: models.small.pool: there is no pool "mian"; did you mean main? Known: main'),
         ("guaranteed: 2_gpu", "pool: other", '13: tenants.support.tenant.pool: there is no pool "other"; known: main'),
@@ -73,6 +76,14 @@ def test_a_contradiction_is_one_line(edit: Edit, wrong: Wrong, old: str, new: st
         parse(text)
     else:
         assert wrong(text) == [f"c.yaml:{problem}"]
+
+
+@pytest.mark.parametrize("nothing", ["", "{}"])
+def test_tls_with_nothing_is_not_plain_http(edit: Edit, wrong: Wrong, nothing: str) -> None:
+    assert [line.split(": ")[1] for line in wrong(edit("pools:", f"listen:\n  control_tls: {nothing}\npools:"))] == [
+        "listen.control_tls.certificate",
+        "listen.control_tls.key",
+    ]
 
 
 def test_an_exact_slot_is_enough(edit: Edit) -> None:

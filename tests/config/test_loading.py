@@ -18,6 +18,7 @@ from commonpool.config.structs import (
     Model,
     NodeConfig,
     Timeouts,
+    Tls,
 )
 from commonpool.core.billing import SharedCost
 from commonpool.core.model import (
@@ -42,7 +43,10 @@ from commonpool.core.model import (
 S = 1_000_000_000
 
 FULL = """\
-listen: {gateway: "0.0.0.0:80", control: "[::1]:81"}
+listen:
+  gateway: "0.0.0.0:80"
+  control: "[::1]:81"
+  gateway_tls: {certificate: tls/a.pem, key: /tls/a.key, client_ca: ca.pem}
 state: /var/lib/commonpool
 store: {url: file:keys/database}
 body_max: 1MiB
@@ -224,7 +228,11 @@ def test_every_key_has_its_place() -> None:
             ),
             "n2": NodeConfig("n2", "main", gpus=0, links=()),
         },
-        listen=Listen(Address("0.0.0.0", 80), Address("::1", 81)),
+        listen=Listen(
+            Address("0.0.0.0", 80),
+            Address("::1", 81),
+            Tls(Path("/etc/tls/a.pem"), Path("/tls/a.key"), Path("/etc/ca.pem")),
+        ),
         timeouts=Timeouts(*(n * S for n in range(1, 8))),
         body_bytes_max=1024**2,
         job_submitters="tenants",

@@ -18,16 +18,24 @@ from commonpool.cli.exits import CommandError, ExitCode
 TIMEOUT_S = 60.0  # a question about a year of usage may take a while; a silent network does not take longer
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 TOKEN_VARIABLE = "COMMONPOOL_ADMIN_TOKEN"  # noqa: S105 - a name
+# PEM files, for a control plane with TLS: whose certificates are trusted (else those the system trusts), and what it is
+# shown where it asks its clients for a certificate: that and its key, in one file.
+CA_VARIABLE = "COMMONPOOL_CA_FILE"
+CERTIFICATE_VARIABLE = "COMMONPOOL_CLIENT_CERT"
 
 T = TypeVar("T")
 Query = Mapping[str, str | int | Sequence[str]]
 
 
 class Client:
-    """The admin API at one address. `token` is an admin key, None on the product's own machine."""
+    """The admin API at one address. `token` is an admin key, None on the product's own machine.
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    `tls` is for an address with https; None trusts what the system trusts.
+    """
+
+    def __init__(self, url: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._url = _split(url)
+        self._tls = tls
         self._shown = url
         self._headers = {"accept": "application/json", "user-agent": f"commonpool/{__version__}"}
         if token is not None:
@@ -75,7 +83,8 @@ class Client:
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._url.hostname or "", self._url.port
         if self._url.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=ssl.create_default_context())
+            context = self._tls or ssl.create_default_context()
+            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
         return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
 
     def _why(self, error: Exception) -> str:
@@ -86,24 +95,50 @@ class Client:
                 return f"the host {self._url.hostname!r} is not known here; check --control"
             case TimeoutError():
                 return f"{self._shown} does not answer within {TIMEOUT_S:.0f} s; check that the product is well"
+            case ssl.SSLCertVerificationError():
+                why = error.verify_message.rstrip(".")
+                return f"the certificate at {self._shown} is not trusted: {why}; {CA_VARIABLE} names whose to trust"
             case ssl.SSLError():
-                return f"the certificate at {self._shown} is not trusted: {error.reason or error}"
+                return (
+                    f"there is no TLS with {self._shown}: {error.reason or error}; check --control, and that "
+                    f"{CERTIFICATE_VARIABLE} names a certificate where one is asked for"
+                )
             case _:
                 said = " ".join(str(error).split()) or type(error).__name__
                 return f"{self._shown} cannot be reached ({said}); check --control"
 
 
 def connect(control: str, token_file: Path | None) -> Client:
-    """The client that these options mean. Raises `CommandError` where the key cannot be had."""
+    """The client that these options mean. Raises `CommandError` where the key, or a file for TLS, cannot be had."""
+    tls = _tls(os.environ.get(CA_VARIABLE), os.environ.get(CERTIFICATE_VARIABLE))
     if token_file is None:
-        return Client(
-            control, _token(os.environ[TOKEN_VARIABLE], TOKEN_VARIABLE) if TOKEN_VARIABLE in os.environ else None
-        )
+        token = _token(os.environ[TOKEN_VARIABLE], TOKEN_VARIABLE) if TOKEN_VARIABLE in os.environ else None
+        return Client(control, token, tls)
     try:
-        return Client(control, _token(token_file.read_text("utf-8"), str(token_file)))
+        return Client(control, _token(token_file.read_text("utf-8"), str(token_file)), tls)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise CommandError(f"the key in {token_file} cannot be read: {reason}", ExitCode.USAGE) from None
+
+
+def _tls(ca: str | None, certificate: str | None) -> ssl.SSLContext | None:
+    """What these files make of TLS; None where neither is named."""
+    if ca is None and certificate is None:
+        return None
+    variable, file = CA_VARIABLE, ca
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if certificate is not None:
+            variable, file = CERTIFICATE_VARIABLE, certificate
+            context.load_cert_chain(certificate, password=_no_password)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise CommandError(f"{variable} is {file}, which cannot be used: {reason}", ExitCode.USAGE) from None
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("its key has a password, and nobody is asked for one")
 
 
 def _token(text: str, where: str) -> str:

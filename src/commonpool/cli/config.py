@@ -83,12 +83,13 @@ def examine(file: Path) -> Checked:
         if is_tenant_file(file):
             return Checked(str(file), ok=True, tenants=(load_tenant(file).name,))
         config = load(file)
+        missing = (*_missing(config), *_certificates(config, str(file)))
     except ConfigError as error:
         return Checked(str(file), ok=False, problems=error.problems)
     return Checked(
         str(file),
         ok=True,
-        warnings=(*config.warnings, *_missing(config)),
+        warnings=(*config.warnings, *missing),
         pools=_pools(config),
         tenants=tuple(config.policy.tenants),
         models=tuple(config.models),
@@ -104,6 +105,29 @@ def _missing(config: Config) -> list[str]:
                 files.resolve(model.engine.file, model.name)
             except files.EngineFileError as error:
                 found.append(f"On this machine: {error}")
+    return found
+
+
+def _certificates(config: Config, file: str) -> list[str]:
+    """What of the listeners' certificates is not on this machine; ConfigError for what is, and is of no use."""
+    listeners = {"gateway_tls": config.listen.gateway_tls, "control_tls": config.listen.control_tls}
+    configured = {f"listen.{key}": pair for key, pair in listeners.items() if pair is not None}
+    if not configured:
+        return []
+    from commonpool.access import tls  # noqa: PLC0415 - cryptography is slow to import
+
+    found, problems = [], []
+    for key, pair in configured.items():
+        try:
+            tls.load(key, pair, time.time())
+        except tls.TlsError as error:
+            if error.missing:
+                found.append(f"On this machine: {error}")
+            else:
+                at, _, sentence = str(error).partition(" ")
+                problems.append(Problem(file, None, None, at, None, sentence))
+    if problems:
+        raise ConfigError(problems)
     return found
 
 

@@ -18,8 +18,9 @@ from commonpool.core.effects import Refuse
 from commonpool.core.events import Ended
 from commonpool.core.machine import Machine
 from commonpool.core.model import Outcome, Replica, Request, Usage, UsageRecord, Wait
-from commonpool.engines.base import Target
+from commonpool.engines.base import Adapter, Target
 from commonpool.engines.registry import OPENAI
+from commonpool.gateway.caches import Part
 from commonpool.gateway.desk import CoreDesk
 from commonpool.store.contract import Key
 from commonpool.store.journal import Journal
@@ -48,8 +49,9 @@ def request(request_id: str, tenant: str = "support") -> Request:
 class Core:
     """The core's process: gone and made anew by `restart`. `records` are those of all that there have been."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, adapter: Adapter = OPENAI) -> None:
         self._folder = folder
+        self._target = msgspec.structs.replace(TARGET, adapter=adapter)
         self._lives = itertools.count()
         self.records: list[UsageRecord] = []
         self.calls: Tally[str] = Tally()
@@ -68,7 +70,7 @@ class Core:
             lambda: EPOCH,
         )
         self.hall.expect(self.expected, 3600)
-        self.desk.replica_ready(Replica("tiny-0.1", "tiny", 1000, SLOTS, SLOTS * 4096), TARGET)
+        self.desk.replica_ready(Replica("tiny-0.1", "tiny", 1000, SLOTS, SLOTS * 4096), self._target)
         self.errors: Tally[str] = Tally()
 
     def ticked(self) -> bool:
@@ -131,11 +133,13 @@ class Client:
         self.desk = desk
         self.request = request(request_id)
         self.attempts: list[int] = []
+        self.parts: list[Part] = []
         self.over: list[str] = []
 
-    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...]) -> None:
-        assert (target, wait_ns >= 0, waits is not None) == (TARGET, True, True)
+    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
+        assert (target.url, wait_ns >= 0, waits is not None) == (TARGET.url, True, True)
         self.attempts.append(attempt)
+        self.parts.append(part)
 
     def refused(self, refusal: Refuse) -> None:
         self.over.append(str(refusal.reason))
@@ -146,6 +150,9 @@ class Client:
     def submit(self) -> "Client":
         self.desk.submit(self.request, self)
         return self
+
+    def land(self) -> None:
+        self.desk.landed(self.request.id, self.attempts[-1], ran=True)
 
     def end(self, outcome: Outcome = Outcome.COMPLETED, *, retry: bool = False) -> None:
         if not retry:

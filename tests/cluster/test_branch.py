@@ -10,9 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonpool.core.model import Outcome
+from commonpool.engines.registry import EMBEDDED
+from commonpool.gateway.caches import Part
 from commonpool.store.contract import Key
 from tests.cluster.hall import SLOTS, Client, Core, Gateway
 from tests.gateway.fakes import run, until
+
+SLOT = {"id_slot": b"0"}
+NO, YES = {"cache_prompt": b"false"}, {"cache_prompt": b"true"}
 
 
 async def quiet(core: Core) -> None:
@@ -37,6 +42,22 @@ def test_a_request_is_dispatched_and_settled(tmp_path: Path) -> None:
         ]
         assert gateway.desk.limits("support") == b"support"
         assert gateway.desk.ready() == (True, "")
+        await gateway.end()
+
+    run(main)
+
+
+def test_what_is_told_of_the_prompt_cache_goes_there_and_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        core = Core(tmp_path, EMBEDDED)
+        gateway = Gateway(core, "a")
+        for number, part in enumerate((Part(SLOT | NO, "head"), Part(SLOT | YES, "head"))):
+            client = gateway.client(str(number))
+            await until(lambda: bool(client.attempts))  # noqa: B023 - it is awaited here
+            assert client.parts == [part]
+            client.land()
+            client.end()
+            await until(lambda: core.use == 0)
         await gateway.end()
 
     run(main)

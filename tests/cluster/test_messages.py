@@ -12,6 +12,7 @@ from commonpool.core.events import Arrived, Cancelled, Ended
 from commonpool.core.model import Cause, Outcome, Usage, Wait
 from commonpool.engines.base import Target
 from commonpool.engines.registry import LLAMACPP, OPENAI
+from commonpool.gateway.caches import Part
 from commonpool.store.contract import Key
 from tests.cluster.hall import policy_config, request
 
@@ -47,7 +48,7 @@ def test_a_batch_arrives_as_it_was() -> None:
 
 def test_a_replica_is_reached_by_what_arrives() -> None:
     target = Target("m-0.1", "10.0.0.7", 8000, LLAMACPP, "m", "/x", b"Bearer k")
-    go = Go("1", 2, 3, (Wait(Cause.SLOTS, "m", 3),), messages.address_of(target))
+    go = Go("1", 2, 3, (Wait(Cause.SLOTS, "m", 3),), messages.address_of(target), Part({"id_slot": b"1"}, "head"))
     (arrived,) = messages.decode_reply(messages.encode(Reply(4, [go]))).news
     assert arrived == go
     assert messages.target_of(messages.address_of(target)) == target

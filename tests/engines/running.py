@@ -88,8 +88,22 @@ async def until_busy(handle: LocalHandle, *, slots: int) -> None:
     pytest.fail(f"{slots} slots were never busy")
 
 
+async def until_deferred(handle: LocalHandle) -> None:
+    """Wait until something waits inside the engine."""
+    for _ in range(2000):
+        if await gauge(handle, "requests_deferred"):
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("nothing ever waited")
+
+
 async def total(handle: LocalHandle, what: str) -> int:
     """A counter of the engine."""
+    return await gauge(handle, f"{what}_total")
+
+
+async def gauge(handle: LocalHandle, what: str) -> int:
+    """A figure of the engine."""
     answer = await probe.ask(handle.target, "GET", "/metrics", b"", 10 * NS_PER_S)
     values = dict(line.split() for line in answer.body.decode().splitlines() if not line.startswith("#"))
-    return int(float(values[f"llamacpp:{what}_total"]))
+    return int(float(values[f"llamacpp:{what}"]))

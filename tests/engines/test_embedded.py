@@ -9,7 +9,7 @@ import pytest
 
 from commonpool.backends import probe
 from commonpool.backends.base import BackendError
-from commonpool.backends.local import LocalBackend
+from commonpool.backends.local import LocalBackend, LocalHandle
 from tests.engines.running import TIMEOUT_NS, asked, busy_slots, engine, model, post, replica, run, total, until_busy
 
 CHAT = "/v1/chat/completions"
@@ -17,6 +17,7 @@ COMPLETIONS = "/v1/completions"
 QUESTION = {"messages": [{"role": "user", "content": "Name a colour."}], "temperature": 0, "max_tokens": 12}
 LONG = 1800  # tokens; half a minute and more of work
 LONG_PROMPT = "hello " * 1500
+PROMPT = "Once upon a time there was a slot that remembered."
 
 
 def test_serves_chat_completions_and_embeddings_under_our_name(tmp_path: Path) -> None:
@@ -40,14 +41,33 @@ def test_serves_chat_completions_and_embeddings_under_our_name(tmp_path: Path) -
     run(main)
 
 
-def test_no_prompt_cache_tells_one_tenant_what_another_asked(tmp_path: Path) -> None:
+def test_what_a_slot_holds_is_used_by_a_request_that_asks_for_it_alone(tmp_path: Path) -> None:
+    """What `gateway.caches` relies on: a slot is chosen by its number, and an embedding uses nothing."""
+
     async def main() -> None:
-        async with engine(tmp_path, model(slots=1, context_tokens=512)) as handle:
-            for _ in range(2):
-                _, answer = await post(handle, CHAT, QUESTION)
-                assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        async with engine(tmp_path, model(slots=2, context_tokens=512)) as handle:
+            adapter = handle.target.adapter
+            assert (adapter.slot_field, adapter.cache_field) == ("id_slot", "cache_prompt")
+            size = await cached(handle, 0, uses=False, whole=True)
+            assert await cached(handle, 0) == 0  # it says nothing
+            assert await cached(handle, 0, uses=False) == 0
+            assert await cached(handle, 1, uses=True) == 0
+            assert await cached(handle, 0, uses=True) == size - 1
+            before = await total(handle, "prompt_tokens")
+            for _ in range(3):
+                await post(handle, "/v1/embeddings", {"input": PROMPT, "cache_prompt": True, "id_slot": 0})
+            assert await total(handle, "prompt_tokens") == before + 3 * size
 
     run(main)
+
+
+async def cached(handle: LocalHandle, slot: int, *, uses: bool | None = None, whole: bool = False) -> int:
+    """The tokens of PROMPT that a request finds in a slot; `whole`: those it has."""
+    body = {"prompt": PROMPT, "max_tokens": 1, "id_slot": slot} | ({} if uses is None else {"cache_prompt": uses})
+    _, answer = await post(handle, COMPLETIONS, body)
+    tokens: int = answer["usage"]["prompt_tokens"]
+    found: int = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return tokens if whole else found
 
 
 def test_only_its_parent_has_the_key(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from commonpool.core.machine import Machine
 from commonpool.core.metering import Note
 from commonpool.core.model import NS_PER_HOUR, Job, Outcome, Replica, Request, Usage, UsageRecord, Wait
 from commonpool.engines.base import Adapter, Target
+from commonpool.gateway.caches import Part
 from commonpool.gateway.desk import CoreDesk
 from commonpool.store.journal import Journal
 from commonpool.store.ledger import Closing
@@ -98,7 +99,7 @@ class Client:
         self.attempt = 0
         self._life = life
 
-    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...]) -> None:  # noqa: ARG002 - the desk's
+    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:  # noqa: ARG002 - the desk's
         self.attempt = attempt
         self._life.saw("sent", f"{self.request.id}#{attempt}")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commonpool.core.model import Outcome
-from commonpool.engines.registry import LLAMACPP, OPENAI
+from commonpool.engines.registry import EMBEDDED, OPENAI
 from tests.faults.peer import Peer, Reply
 from tests.faults.rig import Rig, asking, assert_answers, echoed, marks, pieces, rig
 from tests.gateway.fakes import Call, get, post, run
@@ -152,7 +152,7 @@ class Moody:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_in_a_storm_everybody_reads_their_own_answers_and_nothing_is_left(tmp_path: Path, seed: int) -> None:
     async def main() -> None:
-        async with rig(tmp_path, adapters=(OPENAI, LLAMACPP)) as here:
+        async with rig(tmp_path, adapters=(OPENAI, EMBEDDED)) as here:
             engine = here.engine.script = Moody(seed)
             done: Counter[str] = Counter()
             clients = [Client(here, seed * 1000 + number, done) for number in range(CLIENTS)]

@@ -14,6 +14,7 @@ from commonpool.core.effects import Refuse
 from commonpool.core.events import Ended
 from commonpool.core.model import Deployment, Policy, Pool, Price, Reason, Request, Tenant, Tier, Wait
 from commonpool.engines.base import Adapter, Target
+from commonpool.gateway.caches import ALL
 from commonpool.gateway.desk import Waiter
 from commonpool.gateway.identity import Principal
 from commonpool.gateway.server import Gateway
@@ -88,6 +89,8 @@ class FakeDesk:
         self.ended_events: list[Ended] = []
         self.cancelled: list[str] = []
         self.waiting: dict[str, Waiter] = {}
+        self.part = ALL
+        self.landings: list[tuple[str, int, bool]] = []
         self.log: list[str] = []
         self.on_ended: Callable[[Ended], None] = lambda _event: None
 
@@ -104,7 +107,11 @@ class FakeDesk:
 
     def dispatch(self, request_id: str, attempt: int = 1, wait_ns: int = 0, waits: tuple[Wait, ...] = ()) -> None:
         assert self.target is not None
-        self.waiting[request_id].dispatched(self.target, attempt, wait_ns, waits)
+        self.waiting[request_id].dispatched(self.target, attempt, wait_ns, waits, self.part)
+
+    def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
+        self.log.append("landed")
+        self.landings.append((request_id, attempt, ran))
 
     def cancel(self, request_id: str) -> None:
         self.log.append("cancel")
@@ -167,6 +174,7 @@ class Call:
 
 class _EngineConnection(asyncio.Protocol):
     def __init__(self, engine: "FakeEngine") -> None:
+        self.half_closed = False
         self._engine = engine
         self._buffer = b""
         self._calls: list[Call] = []
@@ -179,6 +187,10 @@ class _EngineConnection(asyncio.Protocol):
         self._engine.connections.remove(self)
         for call in self._calls:
             call.lost.set()
+
+    def eof_received(self) -> bool:
+        self.half_closed = True
+        return self._engine.keeps_open
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -202,6 +214,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.connections: list[_EngineConnection] = []
+        self.keeps_open = False  # its half of a connection whose other half is closed
         self.script: Callable[[Call], None] = lambda call: call.answer(chat_answer())
         self._server: asyncio.Server | None = None
         self.port = 0

@@ -35,6 +35,7 @@ from commonpool.core.model import (
     Wait,
 )
 from commonpool.engines.base import Adapter, Target
+from commonpool.gateway.caches import ALL, Part
 from commonpool.gateway.desk import CoreDesk
 from commonpool.store.frames import frames
 from commonpool.store.journal import Journal, JournalError, decoder
@@ -56,8 +57,8 @@ class Client:
         self.on_dispatch: Callable[[], object] = nothing
         self.refusal: Refuse | None = None
 
-    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...]) -> None:
-        assert wait_ns >= sum(wait.ns for wait in waits)
+    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
+        assert (wait_ns >= sum(wait.ns for wait in waits), part) == (True, ALL)
         self.heard.append(f"{self.name} to {target.replica_id} #{attempt}")
         self.on_dispatch()
 

@@ -23,7 +23,7 @@ from commonpool.core.model import NS_PER_S, Replica
 from commonpool.engines import embedded, files
 from commonpool.engines.base import Target
 from commonpool.engines.child import Report
-from commonpool.engines.registry import LLAMACPP
+from commonpool.engines.registry import EMBEDDED
 
 EMBEDDED_PROGRAM: Final = (sys.executable, "-m", "commonpool.engines.embedded")
 START_NS: Final = 120 * NS_PER_S  # loading a model from a cold disk
@@ -109,7 +109,7 @@ class LocalBackend:
             replica_id,
             report.host,
             report.port,
-            LLAMACPP,
+            EMBEDDED,
             model.name,
             authorization=b"Bearer " + spec.api_key.encode(),
         )

@@ -23,6 +23,7 @@ from commonpool.cluster.messages import (
     Go,
     Hello,
     KeyChanged,
+    Landed,
     News,
     Readiness,
     Reconfigured,
@@ -144,6 +145,9 @@ class RemoteDesk:
         else:
             del self._open[event.request_id]
         self._end(event, request)
+
+    def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
+        self._send(Landed(request_id, attempt, ran))
 
     def _end(self, event: Ended, request: _Open) -> None:
         self._unheard[event.request_id, event.attempt] = request.ran()
@@ -312,16 +316,17 @@ class RemoteDesk:
 
     def _heed(self, news: News) -> None:
         match news:
-            case Go(request_id, attempt, wait_ns, waits, address):
+            case Go(request_id, attempt, wait_ns, waits, address, part):
                 request = self._open.get(request_id)
                 if request is None:  # its client left in the moment of the decision
+                    self.landed(request_id, attempt, ran=False)
                     self._send(Ended(request_id, attempt, Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE))
                     return
                 request.attempt = attempt
                 request.started = self.now()
                 request.replica_id = address.replica_id
                 request.end = None
-                request.waiter.dispatched(messages.target_of(address), attempt, wait_ns, waits)
+                request.waiter.dispatched(messages.target_of(address), attempt, wait_ns, waits, part)
             case Refuse(request_id):
                 if request := self._open.pop(request_id, None):
                     request.waiter.refused(news)

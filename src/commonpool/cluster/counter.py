@@ -8,12 +8,13 @@ from typing import Final
 
 import structlog
 
-from commonpool.cluster.messages import Answered, Batch, Go, Hello, News, Reply, address_of
+from commonpool.cluster.messages import Answered, Batch, Go, Hello, Landed, News, Reply, address_of
 from commonpool.core.effects import Fail, Refuse
 from commonpool.core.events import Arrived, Cancelled, Ended, Resumed
 from commonpool.core.model import Outcome, Request, TokenSource, Usage, Wait
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.base import Target
+from commonpool.gateway.caches import Part
 from commonpool.gateway.desk import CoreDesk
 
 NEWS_MAX: Final = 4096  # in one reply; the rest is in the next
@@ -32,10 +33,10 @@ class RemoteWaiter:
         self.attempt = attempt
         self.runs = attempt > 0
 
-    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...]) -> None:
+    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
         self.attempt = attempt
         self.runs = True
-        self._counter.tell(Go(self.request.id, attempt, wait_ns, waits, address_of(target)), self.request.tenant)
+        self._counter.tell(Go(self.request.id, attempt, wait_ns, waits, address_of(target), part), self.request.tenant)
 
     def refused(self, refusal: Refuse) -> None:
         self._counter.over(self.request, refusal)
@@ -106,6 +107,8 @@ class Counter:
                 self.finish(event)
             elif isinstance(event, Cancelled):
                 self._cancel(event.request_id)
+            elif isinstance(event, Landed):
+                self._desk.landed(event.request_id, event.attempt, ran=event.ran)
             elif isinstance(event, Answered):
                 self._answered(event.code, event.count)
 

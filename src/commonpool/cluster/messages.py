@@ -16,6 +16,7 @@ from commonpool.core.events import Arrived, Cancelled, Ended, Resumed
 from commonpool.core.model import Request, Wait
 from commonpool.engines.base import Target
 from commonpool.engines.registry import ADAPTERS
+from commonpool.gateway.caches import Part
 from commonpool.store.contract import Key
 
 
@@ -26,7 +27,15 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     count: int
 
 
-Told = Arrived | Cancelled | Ended | Answered
+class Landed(msgspec.Struct, frozen=True, tag=True):
+    """An attempt has landed (`gateway.caches`)."""
+
+    request_id: str
+    attempt: int
+    ran: bool
+
+
+Told = Arrived | Cancelled | Ended | Answered | Landed
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -60,6 +69,7 @@ class Go(msgspec.Struct, frozen=True, tag=True):
     wait_ns: int
     waits: tuple[Wait, ...]
     target: Address
+    part: Part
 
 
 class KeyChanged(msgspec.Struct, frozen=True, tag=True):

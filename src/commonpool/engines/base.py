@@ -21,6 +21,10 @@ class Adapter(msgspec.Struct, frozen=True):
     the `usage` of each choice by itself. progress_field: a boolean field of the body that makes a stream carry an
     event for each part of the prompt that was read, which is what lets the engine notice that a client left before
     the first token; such events have a `prompt_progress` and are not for clients.
+
+    What it offers to keep tenants apart in its prompt cache, as fields of the body (`gateway.caches`): salt_field, a
+    text under which alone a prompt is found again; cache_field, whether anything found may be used; slot_field, the
+    number of the slot that it runs in. Of an engine with slots nothing is used where others may send to it, too.
     """
 
     name: str
@@ -30,6 +34,9 @@ class Adapter(msgspec.Struct, frozen=True):
     usage_per_choice: bool = False
     frees_streams_only: bool = False
     progress_field: str | None = None
+    salt_field: str | None = None
+    cache_field: str | None = None
+    slot_field: str | None = None
 
 
 class Target(msgspec.Struct, frozen=True):

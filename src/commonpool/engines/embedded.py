@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from commonpool.engines import child
+from commonpool.engines import child, confinement
 
 # Each kept-alive connection holds one of the server's threads: one per slot, and some for health checks and counting.
 SPARE_THREADS: Final = 6
@@ -37,10 +37,16 @@ class Spec(msgspec.Struct, frozen=True):
     api_key: str
     host: str = "127.0.0.1"
 
+    def __repr__(self) -> str:
+        """Without the key, so that it cannot get into a log."""
+        return f"Spec({self.alias} of {self.file})"
+
 
 def main() -> None:
     """Serve until stdin closes; exit with 1 when the engine cannot start."""
     child.bind_life_to_parent()
+    confinement.confine()
+    confinement.hide()  # its key is in its memory
     stdout = child.take_stdout()
     spec = msgspec.json.decode(child.read_line(), type=Spec)
     child.exit_when_stdin_closes()
@@ -76,7 +82,8 @@ def _serve(spec: Spec) -> Any:
     # Pooling over the last token works for inputs longer than a batch; the mean does not.
     params.embedding = True
     params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_LAST
-    # No prompt cache: it has no tenant in its key, so one tenant could see that another sent the same prompt.
+    # What a slot holds is used where a request says so (gateway.caches). Nothing else of a prompt is kept: what is kept
+    # beside the slots has no tenant in its key.
     params.cache_prompt = False
     params.cache_ram_mib = 0
     params.cache_idle_slots = False

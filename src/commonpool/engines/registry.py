@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import msgspec
+
 from commonpool.engines.base import Adapter, MetricNames
 
 OPENAI: Final = Adapter("openai", health_path="/v1/models", metrics_path=None)
@@ -11,6 +13,15 @@ VLLM: Final = Adapter(
     metric_names=MetricNames(
         running="vllm:num_requests_running", waiting="vllm:num_requests_waiting", kv_use="vllm:kv_cache_usage_perc"
     ),
+    salt_field="cache_salt",
+)
+
+SGLANG: Final = Adapter(
+    "sglang",
+    metric_names=MetricNames(
+        running="sglang:num_running_reqs", waiting="sglang:num_queue_reqs", kv_use="sglang:token_usage"
+    ),
+    salt_field="cache_salt",
 )
 
 LLAMACPP: Final = Adapter(
@@ -19,6 +30,10 @@ LLAMACPP: Final = Adapter(
     usage_per_choice=True,
     frees_streams_only=True,
     progress_field="return_progress",
+    cache_field="cache_prompt",
 )
 
-ADAPTERS: Final = {adapter.name: adapter for adapter in (OPENAI, VLLM, LLAMACPP)}
+# The same server in a process of our own, which nobody else can reach: what its slots hold is known.
+EMBEDDED: Final = msgspec.structs.replace(LLAMACPP, name="embedded", slot_field="id_slot")
+
+ADAPTERS: Final = {adapter.name: adapter for adapter in (OPENAI, VLLM, SGLANG, LLAMACPP, EMBEDDED)}

@@ -51,6 +51,7 @@ from commonpool.core.metering import Metering, Note
 from commonpool.core.model import Job, Node, Outcome, Policy, Reason, Replica, Request, Usage, UsageRecord, Wait
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.base import Target
+from commonpool.gateway.caches import Caches, HeldError, Part
 from commonpool.store.journal import Journal, JournalError, RecordError
 
 RETRY_UNWRITTEN_NS = 1_000_000_000
@@ -70,8 +71,11 @@ class Waiter(Protocol):
     def request(self) -> Request:
         """What it is about."""
 
-    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...]) -> None:
-        """Send the request to this replica now; report its end with `Desk.ended`, once, whatever happens."""
+    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
+        """Send the request to this replica now; report its end with `Desk.ended`, once, whatever happens.
+
+        `part` goes with it, and says whether `Desk.landed` is waited for.
+        """
 
     def refused(self, refusal: effects.Refuse) -> None:
         """Answer with this error; nothing was taken."""
@@ -121,6 +125,9 @@ class Desk(Protocol):
         With `event.retry`, `Waiter.dispatched` (another attempt) or `Waiter.failed` follows.
         """
 
+    def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
+        """The engine has taken the attempt up, or never will (`gateway.caches`); it may have ended before."""
+
 
 class CoreDesk:
     """The `Desk` of the live gateway: one machine and its metering, one clock, one journal.
@@ -138,8 +145,10 @@ class CoreDesk:
         journal: Journal,
         seen: Callable[[UsageRecord], None],
         soon: Soon | None = None,
+        caches: Caches | None = None,
     ) -> None:
         self.machine = machine
+        self._caches = caches or Caches()
         self.metering = Metering(machine)
         self._clock = clock
         self._journal = journal
@@ -171,7 +180,13 @@ class CoreDesk:
     def ended(self, event: Ended) -> None:
         if not event.retry:
             self._waiters.pop(event.request_id, None)
+        self._pending += self._caches.ended(event.request_id, event.attempt)
         self._handle(event)
+
+    def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
+        if held := self._caches.landed(request_id, attempt, ran=ran):
+            self._pending += held
+            self._flush()
 
     def resume(self, event: Resumed, waiter: Waiter) -> None:
         """A request runs already that this machine does not know; its end is reported as any other's."""
@@ -218,10 +233,12 @@ class CoreDesk:
     def replica_ready(self, replica: Replica, target: Target, engine: str | None = None) -> None:
         """`engine` is what an adopted one was started with."""
         self._targets[replica.id] = msgspec.structs.replace(target, model=replica.model)
+        self._caches.replica_ready(replica, target, ours=engine is None)
         self._handle(ReplicaReady(replica, engine))
 
     def replica_lost(self, replica_id: str, reason: str = "") -> None:
         self._targets.pop(replica_id, None)
+        self._pending += self._caches.replica_lost(replica_id)
         self._handle(ReplicaLost(replica_id, reason))
 
     def node_seen(self, node: Node) -> None:
@@ -383,7 +400,11 @@ class CoreDesk:
         elif target is None:
             self._handle(Ended(request_id, attempt, Outcome.FAILED, Usage(), STATUS_NO_ENGINE, retry=True))
         else:
-            waiter.dispatched(target, attempt, effect.wait_ns, effect.waits)
+            try:
+                part = self._caches.part(waiter.request, effect, target)
+            except HeldError:
+                return
+            waiter.dispatched(target, attempt, effect.wait_ns, effect.waits, part)
 
     def _tell_owner(self, effect: Start | Checkpoint) -> None:
         owner = self._jobs.get(effect.job_id)

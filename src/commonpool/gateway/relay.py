@@ -7,6 +7,7 @@ answer is written.
 
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -14,11 +15,12 @@ import msgspec
 from commonpool.core import explain
 from commonpool.core.effects import Refuse
 from commonpool.core.events import Ended
-from commonpool.core.model import Outcome, Request, TokenSource, Usage, Wait
+from commonpool.core.model import Fault, Outcome, Request, TokenSource, Usage, Wait
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.assemble import Assembly
 from commonpool.engines.base import Target
 from commonpool.gateway import answers
+from commonpool.gateway.caches import ALL, Part
 from commonpool.gateway.desk import Desk
 from commonpool.gateway.errors import NS_PER_MS, ApiError, of_refusal
 from commonpool.gateway.http import ServerConnection
@@ -28,7 +30,6 @@ from commonpool.gateway.upstream import Loss, Pool, UpstreamConnection
 from commonpool.gateway.wire import Ask
 
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
-RETRIED: Final = frozenset({502, 503, 504})
 PATHS: Final = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings"}
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _WAITED_NOT: Final = b"x-commonpool-wait: 0.000s\r\n"
@@ -50,7 +51,9 @@ class _Phase(enum.Enum):
     OVER = "over"
 
 
-_WAITING, _RUNNING, _OVER = _Phase  # bound once: an attribute of an Enum is slow
+# Bound once: an attribute of an Enum is slow.
+_WAITING, _RUNNING, _OVER = _Phase
+_ENGINE, _UNCLEAR, _NOBODY = Fault
 _COMPLETED: Final = Outcome.COMPLETED
 
 
@@ -58,8 +61,8 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = ("_ask", "_assembly", "_attempt", "_body", "_bytes_out", "_connection", "_error", "_events",
-                 "_first_token_at", "_fresh", "_phase", "_place", "_size", "_started", "_status", "_streamed",
-                 "_target", "_trace", "_upstream", "_wait_ns", "_waits", "request")  # fmt: skip
+                 "_first_token_at", "_flying", "_fresh", "_part", "_phase", "_place", "_size", "_started", "_status",
+                 "_streamed", "_target", "_trace", "_upstream", "_wait_ns", "_waits", "request")  # fmt: skip
 
     _target: Target
     _upstream: UpstreamConnection
@@ -84,6 +87,8 @@ class Exchange:
         self._bytes_out = 0  # of the answer, as the client has got it so far
         self._started = False  # the head of a streamed answer is written
         self._fresh = False  # a kept connection was closed under this attempt already
+        self._part = ALL
+        self._flying = False  # whether the desk waits to hear that this attempt has landed
         self._error: ApiError | None = None  # that of the last attempt
 
     @property
@@ -93,12 +98,15 @@ class Exchange:
 
     # -- Waiter ----------------------------------------------------------------------------------------------------
 
-    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...]) -> None:
+    def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
         self._target = target
         self._attempt = attempt
         self._wait_ns = wait_ns
         self._waits = waits
+        self._part = part
+        self._flying = part.tells != "nothing"
         if self._phase is _OVER:  # the client left in the moment of the decision
+            self._landed(ran=False)
             self._end(Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE)
             return
         self._phase = _RUNNING
@@ -120,10 +128,10 @@ class Exchange:
         self._body.clear()
         if target.adapter.frees_streams_only and ask.endpoint != "embeddings":
             self._streamed = True
-            body = ask.streamed_body(target.served_model, target.adapter.progress_field)
+            body = ask.streamed_body(target.served_model, target.adapter.progress_field, self._part.fields)
         else:
             self._streamed = ask.stream
-            body = ask.body(target.served_model)
+            body = ask.body(target.served_model, self._part.fields)
         path = PATHS[ask.endpoint]
         self._upstream = self._place.pool.send(target, path, body, self, extra=self._trace, fresh=self._fresh)
 
@@ -131,6 +139,8 @@ class Exchange:
 
     def head(self, status: int, *, event_stream: bool) -> None:
         self._status = status
+        if self._flying and self._part.tells == "head":
+            self._landed(ran=status == 200)  # noqa: PLR2004 - OK
         if not event_stream or status != 200:  # noqa: PLR2004 - OK
             self._first_token_at = self._place.clock()
             return
@@ -146,6 +156,7 @@ class Exchange:
     def data(self, piece: bytes) -> None:
         events = self._events
         error = None
+        fault = _ENGINE
         try:
             if events is None:
                 self._keep(piece)
@@ -155,13 +166,18 @@ class Exchange:
                 if out:
                     self._relay(out)
                 error = events.error
+                if error is not None:
+                    fault = _answered(error)
         except EventTooLargeError:
             error = ApiError(502, "engine_failed", "The engine sent an event larger than any real one.")
+        except msgspec.DecodeError:
+            error = ApiError(502, "engine_failed", "The engine sent an event that is part of no answer.")
         except ApiError as unusable:
             error = unusable
+            fault = _NOBODY
         if error is not None:
-            self._upstream.abort()
-            self._attempt_failed(error)
+            self._give_up()
+            self._attempt_failed(error, fault)
 
     def _keep(self, piece: bytes) -> None:
         """Account for a piece of an answer that is kept until it is whole. Raises ApiError where it is too large."""
@@ -170,6 +186,8 @@ class Exchange:
             raise ApiError(502, "answer_too_large", "The engine's answer is too large to be kept.")
 
     def done(self) -> None:
+        if self._flying:
+            self._landed(ran=True)
         events = self._events
         if events is not None:
             self._stream_done(events)
@@ -178,34 +196,38 @@ class Exchange:
         self._body.clear()
         if self._status != 200:  # noqa: PLR2004 - OK
             error = answers.engine_error(self._status, body)
-            self._attempt_failed(error, retry=self._status in RETRIED)
+            fault = _answered(error)
+            self._attempt_failed(error, fault, retry=fault is _UNCLEAR)
             return
         usage = answers.usage_of(body)
         if usage is None:
             if not answers.is_object(body):
-                self._attempt_failed(ApiError(502, "engine_failed", "The engine's answer is not JSON; try again."))
+                error = ApiError(502, "engine_failed", "The engine's answer is not JSON; try again.")
+                self._attempt_failed(error, _ENGINE)
                 return
             usage = answers.estimate(self.request.tokens_in, answers.texts_of(body))
         self._answer(body, usage)
 
     def lost(self, loss: Loss) -> None:
+        if loss is Loss.STALE and not self._fresh:
+            self._fresh = True
+            self._send()
+            return
+        if self._flying:
+            self._give_up()
         match loss:
-            case Loss.STALE if not self._fresh:
-                self._fresh = True
-                self._send()
             case Loss.UNREACHED:
-                self._attempt_failed(
-                    ApiError(502, "engine_unreached", "The engine cannot be reached; try again."), retry=True
-                )
+                error = ApiError(502, "engine_unreached", "The engine cannot be reached; try again.")
+                self._attempt_failed(error, _ENGINE, retry=True)
             case Loss.STALE | Loss.BROKEN:
-                self._attempt_failed(
-                    ApiError(502, "engine_failed", "The engine closed the connection; try again."), retry=True
-                )
+                error = ApiError(502, "engine_failed", "The engine closed the connection; try again.")
+                self._attempt_failed(error, _ENGINE, retry=True)
             case Loss.CUT:
                 error = ApiError(502, "engine_failed", "The engine broke off its answer; try again.")
-                self._attempt_failed(error, retry=self._events is not None and not self._started)
+                self._attempt_failed(error, _ENGINE, retry=self._events is not None and not self._started)
             case Loss.SILENT:
-                self._attempt_failed(ApiError(504, "engine_silent", "The engine was silent for too long; try again."))
+                error = ApiError(504, "engine_silent", "The engine was silent for too long; try again.")
+                self._attempt_failed(error, _ENGINE)
 
     # -- answering -------------------------------------------------------------------------------------------------
 
@@ -219,7 +241,7 @@ class Exchange:
         )
 
     def _relay(self, out: bytes) -> None:
-        """Some whole events of a stream. Raises ApiError where they are gathered and cannot be."""
+        """Some whole events of a stream. Raises ApiError, or DecodeError, where they are gathered and cannot be."""
         connection = self._connection
         if self._started:
             self._bytes_out += len(out)
@@ -247,12 +269,13 @@ class Exchange:
         try:
             for payload in payloads(out):
                 assembly.feed(payload)
-        except (msgspec.DecodeError, RecursionError):
-            raise ApiError(502, "engine_failed", "The engine sent an event that is part of no answer.") from None
+        except RecursionError:
+            raise msgspec.DecodeError from None
 
     def _stream_done(self, events: EventStream) -> None:
         if not events.done:
-            self._attempt_failed(ApiError(502, "engine_failed", "The engine broke off its answer; try again."))
+            error = ApiError(502, "engine_failed", "The engine broke off its answer; try again.")
+            self._attempt_failed(error, _ENGINE)
             return
         usage = events.usage or events.counted(self.request.tokens_in)
         ending = events.ending()
@@ -277,7 +300,7 @@ class Exchange:
         else:
             connection.finish(b"%x\r\n%b\r\n0\r\n\r\n" % (len(out), out))
 
-    def _attempt_failed(self, error: ApiError, *, retry: bool = False) -> None:
+    def _attempt_failed(self, error: ApiError, fault: Fault, *, retry: bool = False) -> None:
         """The attempt is over without a whole answer; the client hears of it now, or after the last attempt."""
         self._error = error
         self._body.clear()
@@ -286,12 +309,12 @@ class Exchange:
             usage = events.counted(self.request.tokens_in) if events is not None else Usage()
             self._phase = _OVER
             event = b"data: %b\n\n" % error.body()
-            self._end(Outcome.FAILED, usage, 200, last=len(event))
+            self._end(Outcome.FAILED, usage, 200, last=len(event), fault=fault)
             self._last(event)
             return
         self._events = self._assembly = None
         self._phase = _WAITING if retry else _OVER
-        self._end(Outcome.FAILED, Usage(), error.status, retry=retry)
+        self._end(Outcome.FAILED, Usage(), error.status, retry=retry, fault=fault)
         if not retry:
             self._fail(error)
 
@@ -299,10 +322,32 @@ class Exchange:
         self._phase = _OVER
         self._connection.fail(error, self.request.id, self._place.limits(self.request.tenant))
 
-    def _end(self, outcome: Outcome, usage: Usage, status: int, *, retry: bool = False, last: int = 0) -> None:
+    def _landed(self, *, ran: bool) -> None:
+        if self._flying:
+            self._flying = False
+            self._place.desk.landed(self.request.id, self._attempt, ran=ran)
+
+    def _give_up(self) -> None:
+        """Nobody wants the answer any more. That the attempt has landed may be heard of later."""
+        if self._flying:
+            self._flying = False
+            self._upstream.leave(partial(self._place.desk.landed, self.request.id, self._attempt, ran=False))
+        else:
+            self._upstream.abort()
+
+    def _end(
+        self,
+        outcome: Outcome,
+        usage: Usage,
+        status: int,
+        *,
+        retry: bool = False,
+        last: int = 0,
+        fault: Fault = _NOBODY,
+    ) -> None:
         """Report the attempt; when this returns its record is durable. `last` is how much is still to be sent."""
         sent = self._bytes_out + last
-        event = Ended(self.request.id, self._attempt, outcome, usage, status, self._first_token_at, retry, sent)
+        event = Ended(self.request.id, self._attempt, outcome, usage, status, self._first_token_at, retry, sent, fault)
         try:
             self._place.desk.ended(event)
         except Exception:
@@ -331,7 +376,7 @@ class Exchange:
         if phase is _WAITING:
             self._place.desk.cancel(self.request.id)
         elif phase is _RUNNING:
-            self._upstream.abort()
+            self._give_up()
             self._end(Outcome.CANCELLED, self._produced(), STATUS_CLIENT_GONE)
 
     def pause(self) -> None:
@@ -350,8 +395,8 @@ class Exchange:
             self._place.desk.cancel(self.request.id)
             self._fail(error)
         elif self._phase is _RUNNING:
-            self._upstream.abort()
-            self._attempt_failed(error)
+            self._give_up()
+            self._attempt_failed(error, _NOBODY)
 
     def _produced(self) -> Usage:
         """What an answer that nobody waits for any more has used, as far as it can be known."""
@@ -360,3 +405,8 @@ class Exchange:
             return self._events.counted(tokens_in)
         # A stream has produced nothing before its first event; anything else may have produced its whole answer.
         return Usage(tokens_in, 0, 0, TokenSource.COUNTED if self._streamed else TokenSource.ESTIMATED)
+
+
+def _answered(error: ApiError) -> Fault:
+    """Whose fault it may be that an engine answered with this error."""
+    return _UNCLEAR if error.status >= 500 else _NOBODY  # noqa: PLR2004

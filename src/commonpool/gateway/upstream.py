@@ -7,6 +7,7 @@ after anything else, a cancelled request above all, it is closed, so that no ans
 import asyncio
 import enum
 import re
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 import httptools
@@ -66,7 +67,7 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection to one replica, and the parser's callbacks for its answers."""
 
     __slots__ = ("_begun", "_closing", "_delimited", "_event_stream", "_head_bytes", "_headed", "_heads", "_idle_ns",
-                 "_overrun", "_parser", "_paused", "_pending", "_pieces", "_pool", "_requests_max", "_served",
+                 "_left", "_overrun", "_parser", "_paused", "_pending", "_pieces", "_pool", "_requests_max", "_served",
                  "_status", "_task", "_told", "_transport", "_whole", "idle_until_ns", "reader", "target",
                  "touched_ns")  # fmt: skip
 
@@ -96,6 +97,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._closing = False  # the engine closes behind this answer
         self._delimited = False  # the answer says where it ends
         self._event_stream = False
+        self._left: Callable[[], None] | None = None  # who hears that the engine has closed a request that was left
 
     # -- the reader's side
 
@@ -132,11 +134,31 @@ class UpstreamConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once, whatever is under way; the reader hears nothing more."""
-        self.reader = None
+        self.reader = self._left = None
         if self._transport is not None:
             self._transport.abort()
         elif self._task is not None:
             self._task.cancel()
+
+    def leave(self, closed: Callable[[], None]) -> None:
+        """Give the answer up; the reader hears nothing more. `closed` is called once nothing of the request is to come.
+
+        Our half of the connection is closed; an engine that sees it closes the other half when it is through with the
+        request. One that does not, or cannot be told so (TLS), is cut off, and then `closed` is never called.
+        """
+        transport = self._transport
+        if transport is None:  # nothing was sent, or the engine has closed it already
+            self.abort()
+            closed()
+        elif not transport.can_write_eof():
+            self.abort()
+        else:
+            self.resume()
+            self.reader = None
+            self.touched_ns = self._pool.pulse.now_ns
+            self._left = closed
+            if not transport.is_closing():
+                transport.write_eof()
 
     # -- connecting
 
@@ -175,7 +197,8 @@ class UpstreamConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         reader = self.reader
         if reader is None:
-            self.abort()  # an answer that nobody asked for
+            if self._left is None:
+                self.abort()  # an answer that nobody asked for
             return
         self._begun = True
         self.touched_ns = self._pool.pulse.now_ns
@@ -205,6 +228,7 @@ class UpstreamConnection(asyncio.Protocol):
             reader.done()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
         self._pool.forget(self)
         reader = self.reader
         if reader is not None and exc is None and self._told and not self._delimited:
@@ -215,6 +239,8 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self._lose(Loss.STALE if self._served else Loss.BROKEN)
         del self._parser  # parser and connection refer to each other
+        if self._left is not None:
+            self._left()
 
     def _lose(self, loss: Loss) -> None:
         reader = self.reader
@@ -279,7 +305,10 @@ class UpstreamConnection(asyncio.Protocol):
         """Close what is idle past its time, and give up on an engine that is silent for too long."""
         if self._transport is None:
             return
-        if self.reader is None:
+        if self._left is not None:
+            if now_ns - self.touched_ns > timeouts.first_byte_ns:
+                self.abort()
+        elif self.reader is None:
             if now_ns >= self.idle_until_ns:
                 self.abort()
         elif not self._paused:

@@ -6,7 +6,7 @@ an engine reads is what was checked here: a repeated key, in whatever spelling, 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -26,7 +26,7 @@ STRIPPED: Final = frozenset(
         # Decided by the credential and the configuration, never by the body.
         "priority", "service_tier", "user", "metadata", "store", "safety_identifier",
         # Doors into the engine: other tenants' cache, slots and requests, other hosts, files, code, other keys.
-        "cache_salt", "cache_prompt", "id_slot", "slot_id", "request_id", "rid", "data_parallel_rank",
+        "cache_salt", "extra_key", "cache_prompt", "id_slot", "slot_id", "request_id", "rid", "data_parallel_rank",
         "kv_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room", "lora_path", "prompt_embeds",
         "chat_template",
         "api_base", "base_url", "api_key", "extra_headers", "callback_url", "webhook_url",
@@ -39,6 +39,7 @@ PROMPT_FIELD: Final[dict[Endpoint, str]] = {"chat": "messages", "completions": "
 _INCLUDE_USAGE: Final = Raw(b'{"include_usage":true}')
 _TRUE: Final = Raw(b"true")
 _NULL: Final = Raw(b"null")
+_NOTHING: Final[Mapping[str, bytes]] = {}
 _AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -73,18 +74,22 @@ class Ask(msgspec.Struct, gc=False):
     tokens_in: int
     tokens_out_max: int | None
 
-    def body(self, served_model: str) -> bytes:
-        """The body for an engine that knows the model as `served_model`."""
+    def body(self, served_model: str, more: Mapping[str, bytes] = _NOTHING) -> bytes:
+        """The body for an engine that knows the model as `served_model`; `more` are fields that the gateway adds, each
+        with its value as JSON.
+        """
         if served_model != self.model:
             self.fields["model"] = Raw(_encode(served_model))
             self.model = served_model
-        return _encode(self.fields)
+        return _encode(self.fields | _raw(more) if more else self.fields)
 
-    def streamed_body(self, served_model: str, progress_field: str | None) -> bytes:
+    def streamed_body(
+        self, served_model: str, progress_field: str | None, more: Mapping[str, bytes] = _NOTHING
+    ) -> bytes:
         """The body that asks for a stream, whatever the client wants: with its usage, and with the events that the
-        engine sends while it reads the prompt when `progress_field` is true.
+        engine sends while it reads the prompt when `progress_field` is true; `more` as in `body`.
         """
-        fields = self.fields | {"model": Raw(_encode(served_model)), "stream": _TRUE}
+        fields = self.fields | {"model": Raw(_encode(served_model)), "stream": _TRUE} | _raw(more)
         if not self.stream:
             fields["stream_options"] = _INCLUDE_USAGE
         if progress_field is not None:
@@ -119,6 +124,10 @@ def read(endpoint: Endpoint, body: bytes) -> Ask:
     return Ask(
         endpoint, model, fields, stream, include_usage, service_tier, choices, sequences, tokens_in, tokens_out_max
     )
+
+
+def _raw(fields: Mapping[str, bytes]) -> dict[str, Raw]:
+    return {name: Raw(value) for name, value in fields.items()}
 
 
 def _object(body: bytes) -> dict[str, Raw]:

@@ -5,7 +5,7 @@ from argon2 import PasswordHasher
 
 from commonpool.access.problems import AccountError, NameTakenError, NoAccountError, PasswordError
 from commonpool.store.accounts import Account
-from tests.access.conftest import FAST, PASSWORD, SECOND, House
+from tests.access.house import FAST, PASSWORD, SECOND, House
 
 OTHER = "another horse battery"
 

@@ -16,7 +16,7 @@ from commonpool.access.oidc import AGAIN_NS, Discovery, Issuer, Person
 from commonpool.access.problems import AwayError, CredentialError
 from commonpool.access.web import ANSWER_BYTES_MAX, Web
 from commonpool.config.structs import Oidc
-from tests.access.conftest import SECOND, House, plain_web
+from tests.access.house import SECOND, House, plain_web
 from tests.access.issuer import NOW_S, Json, TestIssuer, b64, sealed, unsigned
 
 

@@ -12,7 +12,7 @@ from argon2 import PasswordHasher
 
 from commonpool.access.passwords import WAITING_MAX, Passwords, check
 from commonpool.access.problems import PasswordError, TooManyGuessesError
-from tests.access.conftest import FAST, PASSWORD
+from tests.access.house import FAST, PASSWORD
 
 
 @pytest.fixture

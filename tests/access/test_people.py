@@ -23,7 +23,7 @@ from commonpool.access.problems import (
 )
 from commonpool.access.sessions import LIFE_NS
 from commonpool.config.structs import Oidc, Role
-from tests.access.conftest import PASSWORD, ROLES, SECOND, House, sent, visit
+from tests.access.house import PASSWORD, ROLES, SECOND, House, sent, visit
 from tests.access.issuer import PERSON, Json, TestIssuer, unsigned
 
 OTHER = "another horse battery"

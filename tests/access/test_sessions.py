@@ -7,7 +7,7 @@ import pytest
 from commonpool.access.sessions import IDLE_NS, LIFE_NS, PER_PERSON_MAX, TOUCH_NS, Opened, Sessions
 from commonpool.store.contract import StoreError
 from commonpool.store.memory import MemoryStore
-from tests.access.conftest import House
+from tests.access.house import House
 
 
 @pytest.fixture

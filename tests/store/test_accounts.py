@@ -1,6 +1,7 @@
 """What every store does with accounts and sessions."""
 
 from contextlib import closing
+from typing import Any
 
 import msgspec
 from hypothesis import HealthCheck, given, settings
@@ -16,13 +17,13 @@ ANN = Account("ann", "person", "$argon2id$one", created_ns=10, changed_ns=10, no
 ERP = Account("erp", "service", "", created_ns=20, changed_ns=20)
 
 
-def session(name: str = "s", created_ns: int = 100, **fields: object) -> Session:
+def session(name: str = "s", created_ns: int = 100, **fields: Any) -> Session:
     """A session of Ann's, as she is."""
     made = Session(name.encode(), created_ns, created_ns, created_ns + 1000, "ann", ANN.changed_ns)
     return msgspec.structs.replace(made, **fields)
 
 
-def issued(name: str, subject: str, **fields: object) -> Session:
+def issued(name: str, subject: str, **fields: Any) -> Session:
     """A session of somebody whom the issuer knows."""
     return session(name, account="", account_changed_ns=0, issuer="https://id", subject=subject, **fields)
 
@@ -148,7 +149,7 @@ STEPS = st.lists(
 )
 
 
-def _step(store: Store, what: str, name: str, number: int, now: int) -> object:  # noqa: PLR0911 - one a step
+def _step(store: Store, what: str, name: str, number: int, now: int) -> object:
     account = store.account(name)
     digest = f"{name}{number}".encode()
     match what:
@@ -157,20 +158,18 @@ def _step(store: Store, what: str, name: str, number: int, now: int) -> object: 
         case "remove":
             return store.remove_account(name, now)
         case "use":
-            return store.touch_session(digest, now)
+            store.touch_session(digest, now)
         case "logout":
-            return store.end_session(digest)
-        case _ if account is None:
-            return None
-        case "login":
             store.end_session(digest)
-            return store.add_session(
-                Session(digest, now, now, now + 12, name, account.changed_ns), unused_since_ns=now - 6, keep=2
-            )
-        case _:
+        case "login" if account is not None:
+            store.end_session(digest)
+            opened = Session(digest, now, now, now + 12, name, account.changed_ns)
+            store.add_session(opened, unused_since_ns=now - 6, keep=2)
+        case "password" | "disable" | "enable" if account is not None:
             disabled = {"disable": now, "enable": None}.get(what, account.disabled_ns)
             new = msgspec.structs.replace(account, password=f"p{now}", changed_ns=now, disabled_ns=disabled)
             return store.replace_account(account, new)
+    return None
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])

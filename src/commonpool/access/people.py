@@ -24,7 +24,7 @@ from commonpool.access.sessions import LIFE_NS, Opened, Sessions
 from commonpool.access.web import Web
 from commonpool.config.structs import Access, Oidc
 from commonpool.core.model import NS_PER_S
-from commonpool.store.accounts import AccountStore, Session
+from commonpool.store.accounts import Account, AccountStore, Session
 
 WRONG = "the name or the password is wrong"
 
@@ -39,6 +39,10 @@ class Visit(msgspec.Struct, frozen=True):
     tls: bool
     here: bool
     headers: Mapping[str, str]
+
+
+NOWHERE = Visit("", tls=False, here=False, headers={})
+"""Of nobody that HTTP brought."""
 
 
 class LoggedIn(msgspec.Struct, frozen=True):
@@ -104,10 +108,17 @@ class People:
 
     async def service(self, account: str) -> Caller | None:
         """Who a key of this service account stands for; None while the account may not be used, or is none."""
-        found = await asyncio.to_thread(self._store.account, account)
-        if found is None or found.kind != "service" or found.disabled_ns is not None:
-            return None
-        return Caller(f"account:{account}", "service", self._bindings(account=account))
+        found = await self.account(account)
+        usable = found is not None and found.kind == "service" and found.disabled_ns is None
+        return self.of_account(found) if found is not None and usable else None
+
+    async def account(self, name: str) -> Account | None:
+        """The account of this name."""
+        return await asyncio.to_thread(self._store.account, name)
+
+    def of_account(self, account: Account) -> Caller:
+        """Who an account stands for while it may be used."""
+        return Caller(f"account:{account.name}", account.kind, self._bindings(account=account.name))
 
     async def session(self, visit: Visit) -> Session | None:
         """The session that the visit shows, if one."""
@@ -216,9 +227,7 @@ class People:
         if session.account:
             return Caller(f"account:{session.account}", "person", self._bindings(account=session.account))
         if session.issuer != self.issuer():
-            raise CredentialError(
-                "the session is of an issuer that does not count any more; log in again at /login"
-            )
+            raise CredentialError("the session is of an issuer that does not count any more; log in again at /login")
         return self._person(Person(session.issuer, session.subject, session.email, session.member_of), "person")
 
     def _person(self, person: Person, kind: Literal["person", "service"]) -> Caller:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import typer
 
 from commonpool.cli import (
+    accounts,
     advise,
     bill,
     compare,
@@ -68,6 +69,7 @@ for command in (
 ):
     commands.command(epilog=EPILOG)(command)
 commands.add_typer(keys.keys, epilog=EPILOG)
+commands.add_typer(accounts.accounts, epilog=EPILOG)
 commands.add_typer(job.job, epilog=EPILOG)
 commands.add_typer(period.period, epilog=EPILOG)
 

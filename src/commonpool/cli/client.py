@@ -50,6 +50,10 @@ class Client:
         """Have something done. Raises `CommandError`."""
         return self._call("POST", path, b"" if body is None else msgspec.json.encode(body), answer)
 
+    def delete(self, path: str, answer: type[T]) -> T:
+        """Have something removed. Raises `CommandError`."""
+        return self._call("DELETE", path, None, answer)
+
     def _call(self, method: str, target: str, body: bytes | None, answer: type[T]) -> T:
         status, content = self._exchange(method, target, body)
         try:

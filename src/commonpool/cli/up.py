@@ -16,6 +16,7 @@ from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Json
 from commonpool.cli.output import emit_line
 from commonpool.config import ConfigError
+from commonpool.config.roles import PLATFORM_ADMIN
 
 if TYPE_CHECKING:
     from commonpool.app import Started
@@ -31,7 +32,7 @@ class Place(enum.StrEnum):
 
 
 class ShownKey(msgspec.Struct, frozen=True):
-    """A key that was made at the first start, shown this once."""
+    """A key that was made at the first start, shown this once. Without a tenant it is a platform-admin's."""
 
     tenant: str
     app: str
@@ -112,7 +113,7 @@ def welcome(ready: Ready) -> str:
     base_url = f"{ready.gateway}/v1"
     program = _program()
     where = "" if ready.control == CONTROL_URL else f" --control {ready.control}"
-    key = ready.keys[0].key if ready.keys else "YOUR_KEY"
+    key = next((shown.key for shown in ready.keys if shown.tenant), "YOUR_KEY")
     model = ready.models[0] if ready.models else "MODEL"
     messages = [{"role": "user", "content": "Say hello."}]
     headers = f"-H 'Authorization: Bearer {key}' -H 'Content-Type: application/json'"
@@ -151,6 +152,6 @@ def _keys(ready: Ready, program: str) -> list[str]:
     if not ready.keys:
         name = ready.tenants[0] if ready.tenants else "NAME"
         return [f"The keys were shown when they were made; `{program} keys create --tenant {name}` makes another."]
-    named = [(f"{shown.tenant} ({shown.app})", shown.key) for shown in ready.keys]
+    named = [(f"{shown.tenant} ({shown.app})" if shown.tenant else PLATFORM_ADMIN, shown.key) for shown in ready.keys]
     width = max(len(name) for name, _ in named)
     return ["Keys, shown this once:", *(f"  {name:<{width}}  {key}" for name, key in named)]

@@ -1,12 +1,14 @@
 """The keys of who may come to the control plane. Reasons for the defaults are in docs/configuration.md."""
 
+from typing import get_args
+
 import msgspec
 
 from commonpool.config import kinds
 from commonpool.config.kinds import Leaf, choice, matching
 from commonpool.config.roles import PLATFORM_ROLES, TENANT_ROLES
 from commonpool.config.shape import Field, Record, Series
-from commonpool.config.structs import Oidc
+from commonpool.config.structs import Oidc, RoleBy
 
 ROLES_MAX = 2000
 ROLES = tuple(dict.fromkeys((*PLATFORM_ROLES, *TENANT_ROLES)))
@@ -17,7 +19,7 @@ _EMAIL = matching(r"^[!-?A-~]{1,64}@[A-Za-z0-9.-]{1,190}$", "an e-mail address",
 EMAIL = Leaf(_EMAIL.what, lambda text: _EMAIL.parse(text).lower(), _EMAIL.schema)  # nobody tells A from a in one
 _OIDC = {field.name: field.default for field in msgspec.structs.fields(Oidc)}
 
-WHO = ("account", "group", "email", "subject")  # by what a role's holder is known, one of them for each
+WHO = get_args(RoleBy)  # by what a role's holder is known, one of them for each
 
 ACCESS = Record(
     (

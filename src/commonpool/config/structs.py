@@ -11,6 +11,7 @@ import msgspec
 from commonpool.core.billing import SharedCost
 from commonpool.core.model import Hardware, Isolation, Lending, Policy, Residency, Scaling, Window
 
+RoleBy = Literal["account", "group", "email", "subject"]
 Submitters = Literal["operators", "tenants"]
 Steps = tuple[tuple[int, int], ...]  # prices of a meter: from when (ns), micro-units for one of its units; ascending
 
@@ -97,7 +98,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """A machine of a pool as it is declared. None is not said: not known, or with `discover` read there.
 
     Devices are named by their index, from 0. `links` are those that are linked with each other. `mig` are the profiles
-    of those that are cut into slices. `unhealthy` are out of use.
+    of those that are cut into slices. `unhealthy` are out of use. `network` is the one that it has for itself (CIDR).
     """
 
     name: str
@@ -115,6 +116,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     windows: tuple[Window, ...] = ()
     unhealthy: tuple[int, ...] = ()
     discover: bool = False
+    network: str | None = None
 
 
 class App(msgspec.Struct, frozen=True):
@@ -169,7 +171,7 @@ class Role(msgspec.Struct, frozen=True):
 
     role: str
     tenant: str | None
-    by: Literal["account", "group", "email", "subject"]
+    by: RoleBy
     who: str
 
 
@@ -187,10 +189,19 @@ class Access(msgspec.Struct, frozen=True):
     roles: tuple[Role, ...] = ()
 
 
+class Secrets(msgspec.Struct, frozen=True):
+    """Where the master key is, and the one before it while it is being changed: `file:`, `env:` or `command:`."""
+
+    master_key: str | None = None
+    previous_master_key: str | None = None
+
+
 class Config(msgspec.Struct, frozen=True):
     """A whole, valid configuration. `apps` is by tenant, then by app name. `state` is where durable files are kept.
     `store_url` is a PostgreSQL database, or `env:NAME` or `file:PATH` where its URL is; None for SQLite in `state`.
-    `job_submitters` says whose keys may submit jobs, which run as the product's user.
+    `job_submitters` says whose keys may submit jobs. `job_users` are the users of the operating system that they run
+    as, by tenant; empty: they run as the product's. `outgoing` are the hosts and networks that may be connected to;
+    None: those that are named here.
 
     `warnings` are sentences about what is allowed and yet hardly meant, each with its file, line and key.
     """
@@ -204,8 +215,11 @@ class Config(msgspec.Struct, frozen=True):
     timeouts: Timeouts = Timeouts()
     body_bytes_max: int = 32 * 1024 * 1024
     job_submitters: Submitters = "operators"
+    job_users: dict[str, str] = {}
+    outgoing: tuple[str, ...] | None = None
     billing: Billing = Billing()
     access: Access = Access()
+    secrets: Secrets = Secrets()
     state: Path = Path("var")
     store_url: str | None = None
     source: Path | None = None

@@ -17,7 +17,22 @@ from commonpool.core.keys import redact
 Style = Literal["json", "console"]
 
 WITHHELD_FIELDS = frozenset(
-    {"authorization", "body", "content", "input", "messages", "prompt", "secret", "suffix", "text", "tools"}
+    {
+        "authorization",
+        "body",
+        "content",
+        "cookie",
+        "input",
+        "messages",
+        "password",
+        "prompt",
+        "secret",
+        "set-cookie",
+        "suffix",
+        "text",
+        "token",
+        "tools",
+    }
 )
 _WITHHELD = "[withheld]"
 

@@ -1,0 +1,22 @@
+"""How somebody comes, of what Starlette says of a request."""
+
+from starlette.requests import Request
+
+from commonpool.access.people import Visit
+from commonpool.api.access import PASSED_ON, is_loopback
+
+
+def visit_of(request: Request) -> Visit:
+    """From which address, over which line, with which headers."""
+    peer = request.client.host if request.client else None
+    headers = headers_of(request)
+    here = is_loopback(peer) and not any(name in headers for name in PASSED_ON)
+    return Visit(peer or "", request.url.scheme == "https", here, headers)
+
+
+def headers_of(request: Request) -> dict[str, str]:
+    """The headers with lower-case names. A name sent twice is joined, so that no second value goes unseen."""
+    found: dict[str, str] = {}
+    for name, value in request.headers.items():
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found

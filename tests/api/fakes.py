@@ -4,6 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from commonpool.access import policy_files
+from commonpool.access.audit import AuditLog
+from commonpool.access.callers import Caller, by_admin_key, by_data_key
+from commonpool.access.passwords import Passwords
+from commonpool.access.people import People
+from commonpool.access.policy import Authority
+from commonpool.access.policy_files import Policies
 from commonpool.api import views, wire
 from commonpool.api.operations import ConflictError
 from commonpool.app.billing import Bills
@@ -14,13 +21,15 @@ from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
 from commonpool.core.model import UsageRecord
 from commonpool.core.trial import Trial
-from commonpool.gateway.identity import Principal
+from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.keys import NewKey, mint, rotate
 from commonpool.store.memory import MemoryStore
 from commonpool.store.releases import Release
+from tests.access.house import FAST, plain_web
 from tests.api.job_fakes import FakeJobs
 
+POLICIES = policy_files.load()
 NOW = 1_800_000_000 * 10**9
 ADMIN = b"Bearer cp_admin"
 KEY_OF_A = b"Bearer cp_a"
@@ -116,18 +125,36 @@ class FakeOperations:
         self.fake_bills = Bills(self.store, lambda: self._config, self.now_ns, lambda: None)
         self.machine = Machine(self._config.policy)
         self.underused: tuple[underuse.Underuse, ...] = ()
+        self.callers = {ADMIN: by_admin_key("k1"), KEY_OF_A: by_data_key("k2", "a", "default")}
+        self.fake_authority = Authority(POLICIES)
+        self.fake_audit = AuditLog(self.store, self.now_ns)
+        self.fake_people = People(
+            self.store, self.now_ns, lambda: self._config.access, passwords=Passwords(FAST), web=plain_web()
+        )
 
     def now_ns(self) -> int:
         return self.now
 
-    def admin(self, authorization: bytes) -> bool:
-        return authorization == ADMIN
+    async def by_key(self, authorization: bytes, peer: str | None) -> Caller | None:
+        return self.callers.get(authorization)
 
-    def principal(self, authorization: bytes) -> Principal | None:
-        return Principal("k2", "a", "default", None, None, "data") if authorization == KEY_OF_A else None
+    def people(self) -> People:
+        return self.fake_people
 
-    def caller(self, authorization: bytes) -> str:
-        return "k1" if authorization == ADMIN else ""
+    async def remove_account(self, name: str) -> tuple[str, ...]:
+        return await self.fake_people.accounts.remove(name)
+
+    def authority(self) -> Authority:
+        return self.fake_authority
+
+    def audit(self) -> AuditLog:
+        return self.fake_audit
+
+    async def audited(
+        self, filters: Filters, since_ns: int, until_ns: int, before: int | None, limit: int
+    ) -> Sequence[AuditEntry]:
+        await self.fake_audit.write()
+        return self.store.audit(filters, since_ns, until_ns, before, limit)
 
     def nodes(self) -> wire.Nodes:
         return views.nodes(self.machine.state, NOW)
@@ -154,8 +181,8 @@ class FakeOperations:
         self.machine.handle(Released(tenant, 0), NOW)
         return undone
 
-    async def releases(self) -> Sequence[Release]:
-        return self.store.releases()
+    async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
+        return self.store.releases(tenants=tenants)
 
     def status(self) -> wire.Status:
         if self.broken is not None:
@@ -194,11 +221,12 @@ class FakeOperations:
         """As if it had been started with these."""
         self._sources, self._config = sources, parse_sources(sources)
 
-    async def apply(self, sources: Sources, config: Config, revision: int) -> None:
+    async def apply(self, sources: Sources, config: Config, policies: Policies, revision: int) -> None:
         if revision != self._config.policy.revision:
             raise ConflictError(f"revision {revision} is not in force")
         policy = msgspec.structs.replace(config.policy, revision=revision + 1)
         self._sources, self._config = sources, msgspec.structs.replace(config, policy=policy)
+        self.fake_authority = Authority(policies)
         self.applied.append(revision)
 
     def grant(self, tenant: str, elastic_cap: int, until_ns: int) -> None:
@@ -207,14 +235,16 @@ class FakeOperations:
     async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
         return self.store.usage(by, since_ns, until_ns, filters)
 
-    async def loans(self, since_ns: int, until_ns: int) -> Sequence[LoanRow]:
-        return self.store.loans(since_ns, until_ns)
+    async def loans(self, since_ns: int, until_ns: int, tenants: Sequence[str] | None) -> Sequence[LoanRow]:
+        return self.store.loans(since_ns, until_ns, tenants)
 
     async def record(self, request_id: str) -> Sequence[UsageRecord]:
         return self.store.record(request_id)
 
-    async def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> Sequence[UsageRecord]:
-        return self.store.records(since_ns, until_ns, after, limit)
+    async def records(
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None
+    ) -> Sequence[UsageRecord]:
+        return self.store.records(since_ns, until_ns, after, limit, tenants)
 
     def live(self, request_id: str) -> wire.LiveRequest | None:
         return self.open_requests.get(request_id)
@@ -238,6 +268,11 @@ class FakeOperations:
             models=new.models,
             expires_ns=new.expires_ns,
             note=new.note,
+            role=new.role,
+            account=new.account,
+            tiers=new.tiers,
+            networks=new.networks,
+            limits=new.limits,
         )
         self.store.add_key(made.key)
         return made

@@ -42,8 +42,10 @@ class FakeJobs:
         self.store.add_job(record)
         return record
 
-    async def list(self, tenant: str | None, *, every: bool, after: JobPlace | None, limit: int) -> Sequence[JobRecord]:
-        return self.store.jobs(tenant, tuple(JobState) if every else OPEN, after, limit)
+    async def list(
+        self, tenants: Sequence[str] | None, *, every: bool, after: JobPlace | None, limit: int
+    ) -> Sequence[JobRecord]:
+        return self.store.jobs(tenants, tuple(JobState) if every else OPEN, after, limit)
 
     async def show(self, job_id: str) -> tuple[JobRecord, tuple[JobAttempt, ...]]:
         record = self.store.job(job_id)

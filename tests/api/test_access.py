@@ -1,32 +1,52 @@
 """Given a caller, when it calls, then it may or it may not; the rules one by one."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from commonpool.api.access import ForbiddenError, KeyNeededError, check, hostname, is_loopback
-from tests.api.fakes import ADMIN
+from commonpool.access.callers import LOCAL, Caller
+from commonpool.api.access import ForbiddenError, KeyNeededError, hostname, identified, is_loopback
+from tests.api.fakes import ADMIN, CONFIG, KEY_OF_A, FakeOperations, sources
 
-LOCAL = {"host": "127.0.0.1:8081"}
+HERE = {"host": "127.0.0.1:8081"}
 
 
-def may(method: str = "GET", peer: str | None = "127.0.0.1", **headers: str) -> None:
+def may(method: str = "GET", peer: str | None = "127.0.0.1", product: Any = None, **headers: str) -> Caller:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    check(method, peer, LOCAL | given, lambda authorization: authorization == ADMIN)
+    return asyncio.run(identified(product or FakeOperations(), method, peer, HERE | given))
 
 
 def test_local_caller_needs_no_key() -> None:
-    may()
+    assert may() is LOCAL
     may(peer="::1", host="[::1]:8081")
     may(peer="::ffff:127.0.0.1", host="localhost")
     may("POST", origin="http://127.0.0.1:8081")
 
 
-def test_admin_key_is_enough_from_anywhere() -> None:
-    may("POST", peer="192.0.2.7", host="pool.example", origin="https://elsewhere.example", authorization=ADMIN.decode())
+def test_a_key_is_enough_from_anywhere_and_says_who_it_is() -> None:
+    for authorization, name in ((ADMIN, "key:k1"), (KEY_OF_A, "key:k2")):
+        caller = may(
+            "POST",
+            peer="192.0.2.7",
+            host="pool.example",
+            origin="https://elsewhere.example",
+            authorization=authorization.decode(),
+        )
+        assert caller.name == name
+
+
+def test_where_local_callers_need_a_credential_they_are_nobody() -> None:
+    product = FakeOperations()
+    product.configure(sources(CONFIG + "access: {local: false}\n"))
+    with pytest.raises(KeyNeededError, match=r"on this machine too \(access.local\)"):
+        may(product=product)
+    assert may(product=product, authorization=ADMIN.decode()).name == "key:k1"
 
 
 def test_bad_key_is_refused_even_from_here() -> None:
-    with pytest.raises(KeyNeededError, match="the admin key is not valid"):
-        may(authorization="Bearer cp_data")
+    with pytest.raises(KeyNeededError, match="the key is not valid"):
+        may(authorization="Bearer cp_other")
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.7", "10.0.0.1", "::ffff:192.0.2.7", None, "testclient"])

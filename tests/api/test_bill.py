@@ -11,13 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from commonpool.access.callers import LOCAL
+from commonpool.access.scope import EVERYTHING, Scope
 from commonpool.api import bill, bill_wire
+from commonpool.api.subjects import Who
 from commonpool.core.ledger import METERS
 from commonpool.core.model import Outcome, UsageRecord
 from commonpool.core.statement import DIMENSIONS, FILTERS
 from tests.api.books import BILLED, HOUR, at, billed, keep, work
 from tests.api.fakes import FakeOperations
 
+ALL = Who(LOCAL, EVERYTHING)
 MINUTE = HOUR // 60
 SINCE, UNTIL = "2026-12-30 00:00", "2027-01-02 00:00"
 RECORDS = (
@@ -36,14 +40,14 @@ def product() -> FakeOperations:
 
 
 def ask(product: FakeOperations, **query: Any) -> bill_wire.BillTable:
-    return asyncio.run(bill.bill(product, bill.BillQuery(**query)))
+    return asyncio.run(bill.bill(product, bill.BillQuery(**query), ALL))
 
 
 def records(product: FakeOperations, **query: Any) -> list[bill_wire.AttemptPostings]:
     found: list[bill_wire.AttemptPostings] = []
     after: str | None = ""
     while after is not None:
-        page = asyncio.run(bill.records(product, bill.BilledQuery(**query, after=after)))
+        page = asyncio.run(bill.records(product, bill.BilledQuery(**query, after=after), ALL))
         found += page.records
         after = page.after
     return found
@@ -141,9 +145,35 @@ def test_books_that_are_behind_are_said(product: FakeOperations) -> None:
 
 
 def test_lending(product: FakeOperations) -> None:
-    table = asyncio.run(bill.lending(product, bill.ByPeriod("2026-12")))
+    table = asyncio.run(bill.lending(product, bill.ByPeriod("2026-12"), ALL))
     assert table.pairs == (bill_wire.LentLine("research", "support", Decimal(3000), 1_666_667),)
-    assert asyncio.run(bill.lending(product, bill.ByPeriod("2027-01"))).pairs == ()
+    assert asyncio.run(bill.lending(product, bill.ByPeriod("2027-01"), ALL)).pairs == ()
+
+
+def test_a_tenants_bill_has_its_own_lines_and_is_the_same_for_it_as_for_finance(product: FakeOperations) -> None:
+    own = Who(LOCAL, Scope(frozenset({"support"})))
+    mine = asyncio.run(bill.bill(product, bill.BillQuery(period="2026-12", by="tenant,app"), own))
+    assert {line.group[0] for line in mine.lines} == {"support"}
+    assert mine.total == ask(product, period="2026-12", tenant=("support",)).total
+    foreign = asyncio.run(bill.bill(product, bill.BillQuery(period="2026-12", tenant=("research", "platform")), own))
+    unknown = asyncio.run(bill.bill(product, bill.BillQuery(period="2026-12", tenant=("nobody",)), own))
+    assert (foreign.lines, foreign.total, foreign.forecast_micro) == ((), unknown.total, unknown.forecast_micro)
+    every = asyncio.run(bill.records(product, bill.BilledQuery(period="2026-12", tenant=("support", "research")), own))
+    assert {each.attempt.tenant for each in every.records} == {"support"}
+    pairs = asyncio.run(bill.lending(product, bill.ByPeriod("2026-12"), own)).pairs
+    assert [(each.lender, each.borrower) for each in pairs] == [("research", "support")]
+    nothing = Who(LOCAL, Scope(frozenset()))
+    assert asyncio.run(bill.bill(product, bill.BillQuery(period="2026-12"), nothing)).lines == ()
+    assert asyncio.run(bill.records(product, bill.BilledQuery(period="2026-12"), nothing)).records == ()
+    assert asyncio.run(bill.lending(product, bill.ByPeriod("2026-12"), nothing)).pairs == ()
+
+
+def test_a_tenant_that_is_called_platform_does_not_get_the_platforms_bill(product: FakeOperations) -> None:
+    called_so = Who(LOCAL, Scope(frozenset({"platform"})))
+    assert [line.group for line in ask(product, period="2026-12").lines if line.group == ("platform",)]
+    for tenant in ((), ("platform",), ("tenant:platform",)):
+        table = asyncio.run(bill.bill(product, bill.BillQuery(period="2026-12", tenant=tenant), called_so))
+        assert table.lines == ()
 
 
 def test_the_records_of_a_line_sum_to_it(product: FakeOperations) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from commonpool.core.model import Limits
 from tests.api.fakes import NOW, FakeOperations
 
 
@@ -38,13 +39,28 @@ def test_admin_key_belongs_to_nobody(local: TestClient) -> None:
 @pytest.mark.parametrize(
     ("new", "param", "says"),
     [
-        ({}, "tenant", "tenant '' does not exist for this key; there is support, research"),
-        ({"tenant": "suport"}, "tenant", "tenant 'suport' does not exist"),
+        ({}, "tenant", "there is no tenant ''; there is support, research"),
+        ({"tenant": "suport"}, "tenant", "there is no tenant 'suport'; there is"),
         ({"tenant": "support", "app": "x"}, "app", "app 'x' does not exist for this key; there is default, helpdesk"),
         ({"tenant": "support", "tier": "gold"}, "tier", "there is interactive, batch"),
         ({"tenant": "support", "models": ["gpt"]}, "models", "there is echo"),
         ({"tenant": "support", "expires_ns": NOW}, "expires_ns", "would expire before it is made"),
-        ({"scope": "admin", "tenant": "support"}, None, "belongs to no tenant"),
+        ({"tenant": "support", "tiers": ["batch", "gold"]}, "tiers", "tiers 'gold' does not exist for this key"),
+        ({"tenant": "support", "tiers": ["batch"], "tier": "interactive"}, "tier", "there is batch"),
+        ({"tenant": "support", "networks": []}, "networks", "from 1 to 64 networks, not 0"),
+        ({"tenant": "support", "networks": ["10.0.0.1/8"]}, "networks", "write 10.0.0.0/8"),
+        ({"tenant": "support", "networks": ["*"]}, "networks", "'*' is no network"),
+        ({"tenant": "support", "limits": {"requests_per_minute": 0}}, "limits", "limits.requests_per_minute is 0"),
+        ({"tenant": "support", "limits": {"queue_length": 2**60}}, "limits", "write a whole number from 1 on"),
+        ({"tenant": "support", "limits": {"requests": 5}}, None, "unknown field `requests`"),
+        ({"tenant": "support", "role": "viewer"}, "role", "a key of scope data has no role"),
+        ({"scope": "admin", "role": "king"}, "role", "there is no role 'king' on the platform"),
+        ({"scope": "admin", "role": "tenant-admin"}, "role", "there is no role 'tenant-admin' on the platform"),
+        ({"scope": "admin", "tenant": "support"}, "role", "there is no role 'platform-admin' in tenant 'support'"),
+        ({"scope": "admin", "tenant": "support", "role": "finance"}, "role", "there is no role 'finance' in tenant"),
+        ({"scope": "admin", "app": "x"}, "app", "serves no requests; leave app out"),
+        ({"scope": "admin", "tiers": ["batch"]}, "tiers", "serves no requests; leave tiers out"),
+        ({"scope": "admin", "limits": {"queue_length": 1}}, "limits", "serves no requests; leave limits out"),
     ],
 )
 def test_what_does_not_exist_is_named(
@@ -55,6 +71,26 @@ def test_what_does_not_exist_is_named(
     assert answer.json()["error"].get("param") == param
     assert says in answer.json()["error"]["message"]
     assert product.store.list_keys() == ()
+
+
+def test_bounds_of_a_key_are_kept_in_one_way_of_writing(local: TestClient, product: FakeOperations) -> None:
+    key = create(
+        local,
+        tenant="support",
+        tiers=["batch"],
+        networks=["10.0.0.0/8", "::ffff:192.0.2.0/120", "FD00::/8", "198.51.100.7"],
+        limits={"requests_per_minute": 60, "run_ns_max": 5},
+    )["about"]
+    assert key["tiers"] == ["batch"]
+    assert key["networks"] == ["10.0.0.0/8", "192.0.2.0/24", "fd00::/8", "198.51.100.7/32"]
+    assert key["limits"] == {"requests_per_minute": 60, "run_ns_max": 5}
+    assert product.store.list_keys()[0].limits == Limits(requests_per_minute=60, run_ns_max=5)
+
+
+def test_an_admin_key_may_be_of_one_tenant(local: TestClient) -> None:
+    key = create(local, scope="admin", tenant="support", role="tenant-admin", networks=["10.0.0.0/8"])["about"]
+    assert (key["tenant"], key["role"], key["networks"]) == ("support", "tenant-admin", ["10.0.0.0/8"])
+    assert create(local, scope="admin", role="finance")["about"]["tenant"] == ""
 
 
 def test_revoke(local: TestClient) -> None:

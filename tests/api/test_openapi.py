@@ -6,6 +6,10 @@ from typing import Any
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from commonpool.access import policy_files
+from commonpool.access.callers import NOBODY
+from commonpool.access.permissions import Permission
+from commonpool.access.policy import Authority
 from commonpool.api import openapi, routes
 from tests.api.fakes import FakeOperations
 
@@ -65,14 +69,15 @@ def test_only_health_is_open() -> None:
     assert open_paths == ["/healthz", "/readyz"]
 
 
-def test_tenants_may_ask_about_their_own_requests_and_jobs_and_nothing_else() -> None:
-    for_tenants = {
-        path
-        for path, methods in document()["paths"].items()
-        for operation in methods.values()
-        if {"data_key": []} in operation["security"]
-    }
-    assert {path.split("/")[3] for path in for_tenants} == {"requests", "jobs"}
+def test_every_call_says_what_it_asks_for() -> None:
+    for methods in document()["paths"].values():
+        for operation in methods.values():
+            assert bool(operation["security"]) == (Permission(operation["x-permission"]) not in openapi.OPEN)
+
+
+def test_what_is_open_is_so_by_the_policies_and_nothing_else_is() -> None:
+    authority = Authority(policy_files.load())
+    assert {each for each in Permission if authority.decide(NOBODY, each).allowed} == openapi.OPEN
 
 
 def test_page_lists_everything_and_loads_nothing_from_elsewhere(local: TestClient) -> None:

@@ -33,7 +33,7 @@ def test_a_month_that_is_over_is_closed_once(local: TestClient, product: FakeOpe
     assert close(local, "2026-12") == (409, "The period 2026-12 is closed already.")
     assert states(local) == [("2026-12", "closed"), ("2027-01", "open")]
     (december, _) = local.get("/admin/v1/periods").json()["periods"]
-    assert (december["closed_ns"], december["closed_by"]) == (product.now, "k1")
+    assert (december["closed_ns"], december["closed_by"]) == (product.now, "key:k1")
     assert (december["start_ns"], december["end_ns"]) == (at("2026-12-01 00:00"), at("2027-01-01 00:00"))
 
 

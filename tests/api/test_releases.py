@@ -26,7 +26,7 @@ def test_life_of_a_release(local: TestClient, product: FakeOperations) -> None:
         "tenant": "support",
         "milli_gpu": 1500,
         "released_ns": NOW,
-        "released_by": "k1",
+        "released_by": "key:k1",
         "reason": "nobody trains in summer",
         "undone_ns": None,
         "undone_by": None,
@@ -82,5 +82,6 @@ def test_a_tenants_key_may_not_release(product: FakeOperations, local: TestClien
     answer = local.post(
         "/admin/v1/releases", json={"tenant": "support", "milli_gpu": 100}, headers={"authorization": "Bearer cp_a"}
     )
-    assert answer.status_code == 401
+    assert answer.status_code == 403
+    assert "key:k2 (app in a) may not release a guarantee" in answer.json()["error"]["message"]
     assert product.store.releases() == ()

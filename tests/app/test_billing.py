@@ -92,7 +92,7 @@ def test_who_lent_to_whom_agrees_with_the_bill_to_the_unit(product: FakeOperatio
     product = billed()
     keep(product, SINCE, UNTIL, odd)
     (lender,) = (line for line in ask(product, SINCE, UNTIL, "tenant").bill.lines if line.keys == ("research",))
-    _, pairs = asyncio.run(product.bills().lending(at(SINCE), at(UNTIL)))
+    _, pairs = asyncio.run(product.bills().lending(at(SINCE), at(UNTIL), None))
     assert pairs["tenant:research", "tenant:support"].micro == -lender.micro["earned"] > 0
 
 

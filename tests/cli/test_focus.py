@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from commonpool.access.callers import LOCAL
+from commonpool.access.scope import EVERYTHING
 from commonpool.api import bill, bill_wire
+from commonpool.api.subjects import Who
 from commonpool.cli import focus
 from commonpool.core.ledger import Standing
 from commonpool.core.model import Outcome
@@ -52,7 +55,7 @@ def table() -> bill_wire.BillTable:
 
 def ask(product: FakeOperations) -> bill_wire.BillTable:
     query = bill.BillQuery(period="2026-12-30..2027-01", by=",".join(focus.BY))
-    return asyncio.run(bill.bill(product, query))
+    return asyncio.run(bill.bill(product, query, Who(LOCAL, EVERYTHING)))
 
 
 @pytest.fixture(scope="module")

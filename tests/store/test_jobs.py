@@ -67,10 +67,10 @@ def test_jobs_come_newest_first_in_pages(store: JobStore) -> None:
     every = tuple(JobState)
     assert ids(store.jobs(None, every, None, 10)) == ["j4", "j3", "j2", "j1"]
     assert ids(store.jobs(None, OPEN, None, 10)) == ["j3", "j2", "j1"]
-    assert ids(store.jobs("a", every, None, 10)) == ["j4", "j2", "j1"]
-    assert ids(store.jobs("a", every, (3, "j4"), 1)) == ["j2"]
-    assert ids(store.jobs("a", every, (1, "j2"), 9)) == ["j1"]
-    assert store.jobs("c", every, None, 9) == ()
+    assert ids(store.jobs(["a"], every, None, 10)) == ["j4", "j2", "j1"]
+    assert ids(store.jobs(["a"], every, (3, "j4"), 1)) == ["j2"]
+    assert ids(store.jobs(["a"], every, (1, "j2"), 9)) == ["j1"]
+    assert store.jobs(["c"], every, None, 9) == ()
 
 
 def test_what_is_forgotten_does_not_come_back(store: JobStore) -> None:

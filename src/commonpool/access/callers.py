@@ -6,7 +6,7 @@ import msgspec
 
 from commonpool.config.roles import PLATFORM_ADMIN, PLATFORM_ROLES, TENANT_ROLES
 
-Kind = Literal["local", "key", "person", "service"]
+Kind = Literal["nobody", "local", "key", "person", "service"]
 
 APP = "app"
 """What a data key has in its tenant: what an application may ask for itself. Nobody is given it otherwise."""
@@ -23,6 +23,7 @@ class Binding(msgspec.Struct, frozen=True, order=True):
     tenant: str | None = None
 
     def __post_init__(self) -> None:
+        roles: tuple[str, ...]
         if self.tenant is None:
             where, roles = "on the platform", PLATFORM_ROLES
         elif self.tenant:
@@ -36,14 +37,33 @@ class Binding(msgspec.Struct, frozen=True, order=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Somebody who asks for something. Without bindings it may do nothing.
+    """Somebody who asks for something. Without bindings it may do next to nothing.
 
-    `name` is what the audit log says: `local`, `key:ID`, `account:NAME` or `oidc:SUBJECT`.
+    `name` is what the audit log says: `local`, `key:ID`, `account:NAME` or `oidc:SUBJECT`. A data key is one of an
+    `app`, whose jobs are of this `tier` where they name none.
     """
 
     name: str
     kind: Kind
     bindings: tuple[Binding, ...]
+    app: str = ""
+    tier: str = ""
+
+    @property
+    def roles(self) -> str:
+        """For people: `viewer, developer in research`."""
+        said = [b.role if b.tenant is None else f"{b.role} in {b.tenant}" for b in self.bindings]
+        return ", ".join(said) or "no role"
+
+    @property
+    def tenant(self) -> str:
+        """The only tenant that it belongs to; "" where it is of the platform, or of several."""
+        tenants = {binding.tenant for binding in self.bindings}
+        return next(iter(tenants)) or "" if len(tenants) == 1 else ""
+
+
+NOBODY = Caller("nobody", "nobody", ())
+"""Somebody without a credential that is good for anything."""
 
 
 LOCAL = Caller("local", "local", (Binding(PLATFORM_ADMIN),))
@@ -55,6 +75,6 @@ def by_admin_key(key_id: str, role: str = "", tenant: str = "") -> Caller:
     return Caller(f"key:{key_id}", "key", (Binding(role or PLATFORM_ADMIN, tenant or None),))
 
 
-def by_data_key(key_id: str, tenant: str) -> Caller:
+def by_data_key(key_id: str, tenant: str, app: str = "", tier: str = "") -> Caller:
     """Who a data key stands for: an application of its tenant. Raises `RoleError` where it names no tenant."""
-    return Caller(f"key:{key_id}", "key", (Binding(APP, tenant),))
+    return Caller(f"key:{key_id}", "key", (Binding(APP, tenant),), app, tier)

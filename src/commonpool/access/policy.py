@@ -34,7 +34,7 @@ _Question = tuple[Caller, Permission, str | None]
 
 
 class Authority:
-    """Decides by policies. A decision depends on the caller, the permission and the tenant alone, so it is remembered."""
+    """Decides by policies. A decision depends on caller, permission and tenant alone, so it is remembered."""
 
     def __init__(self, policies: Policies) -> None:
         self.policies = policies

@@ -1,15 +1,20 @@
-"""Who may use the admin API: a holder of an admin key, or a program on the same machine.
+"""Who is calling the control plane: a holder of a credential, or a program on the same machine.
 
-A request without a key is taken as local only when nothing speaks against it: its peer is loopback, no proxy passed it
-on, its Host is a loopback name (a page of the web that rebinds its own name to 127.0.0.1 still sends that name), and,
-where it changes something, no page of another origin sent it.
+A request without a credential is taken as local only when nothing speaks against it: its peer is loopback, no proxy
+passed it on, its Host is a loopback name (a page of the web that rebinds its own name to 127.0.0.1 still sends that
+name), and, where it changes something, no page of another origin sent it.
 """
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from commonpool.api.operations import OperationError
+from commonpool.access.callers import LOCAL, Caller
+from commonpool.access.people import NOWHERE, Visit
+from commonpool.access.permissions import WORDS, Permission
+from commonpool.access.problems import AccessError
+from commonpool.api.operations import OperationError, Operations
+from commonpool.api.refusals import refusal
 
 PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 READING = frozenset({"GET", "HEAD"})
@@ -24,28 +29,52 @@ class KeyNeededError(OperationError):
 
 
 class ForbiddenError(OperationError):
-    """The wrong way in, where a key is not what is missing."""
+    """The wrong way in, or a permission that is missing."""
 
     status = 403
     kind = "permission_error"
     code = "forbidden"
 
 
-def check(method: str, peer: str | None, headers: Mapping[str, str], admin: Callable[[bytes], bool]) -> None:
-    """Raise one of these errors unless this caller may use the admin API. `headers` has lower-case names."""
+def may_not(caller: Caller, permission: Permission, where: str = "") -> ForbiddenError:
+    """What somebody is told who lacks a permission."""
+    return ForbiddenError(
+        f"{caller.name} ({caller.roles}) may not {WORDS[permission]}{where}; ask a platform-admin for a role that may"
+    )
+
+
+async def identified(
+    operations: Operations, method: str, peer: str | None, headers: Mapping[str, str], visit: Visit = NOWHERE
+) -> Caller:
+    """Who calls. Raises one of these errors where that is nobody. `headers` has lower-case names."""
+    try:
+        person = await operations.people().caller(method, visit)
+    except AccessError as error:
+        raise refusal(error) from None
+    if person is not None:
+        return person
     authorization = headers.get("authorization")
     if authorization is not None:
-        if not admin(authorization.encode("latin-1")):
-            raise KeyNeededError("the admin key is not valid; give a live key of scope admin as `Bearer cp_…`")
-        return
+        caller = await operations.by_key(authorization.encode("latin-1"), peer)
+        if caller is None:
+            raise KeyNeededError("the key is not valid; give a live one as `Bearer cp_…`")
+        return caller
+    check_local(method, peer, headers)
+    if not operations.config().access.local:
+        raise KeyNeededError("a credential is needed on this machine too (access.local): `Authorization: Bearer cp_…`")
+    return LOCAL
+
+
+def check_local(method: str, peer: str | None, headers: Mapping[str, str]) -> None:
+    """Raise one of these errors unless this comes from a program on the same machine."""
     if not is_loopback(peer) or any(name in headers for name in PASSED_ON):
-        raise KeyNeededError("an admin key is needed from another machine: `Authorization: Bearer cp_…`")
+        raise KeyNeededError("a key is needed from another machine: `Authorization: Bearer cp_…`")
     host = headers.get("host", "")
     if not is_loopback(hostname(host)):
-        raise ForbiddenError(f"the Host {host!r} is not a loopback name; use http://127.0.0.1 or give an admin key")
+        raise ForbiddenError(f"the Host {host!r} is not a loopback name; use http://127.0.0.1 or give a key")
     origin = headers.get("origin")
     if method not in READING and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-        raise ForbiddenError(f"a page of {origin!r} may not change anything here; use the commands or an admin key")
+        raise ForbiddenError(f"a page of {origin!r} may not change anything here; use the commands or a key")
 
 
 def hostname(host: str) -> str | None:

@@ -4,14 +4,17 @@ from decimal import Decimal
 
 import msgspec
 
+from commonpool.access.permissions import Permission
+from commonpool.access.scope import Scope
 from commonpool.api import bill_wire, trace
 from commonpool.api.bill_wire import Amount, Charge
-from commonpool.api.http import BadRequestError, Endpoint
-from commonpool.api.operations import Billed, Operations
+from commonpool.api.http import Endpoint
+from commonpool.api.operations import BadRequestError, Billed, Operations
 from commonpool.api.periods import Span, span
+from commonpool.api.subjects import ACROSS, Who
 from commonpool.config.problems import listed
 from commonpool.core.billing import EARNED, Bill, BillLine, combined, unit_costs
-from commonpool.core.ledger import GPU_HOUR, Kind
+from commonpool.core.ledger import GPU_HOUR, Kind, tenant_account
 from commonpool.core.statement import DIMENSIONS, FILTERS, label
 from commonpool.store.ledger import EndPlace
 
@@ -51,7 +54,7 @@ class BilledQuery(BillFilter, frozen=True):
     after: str = ""
 
 
-async def bill(operations: Operations, query: BillQuery) -> bill_wire.BillTable:
+async def bill(operations: Operations, query: BillQuery, who: Who) -> bill_wire.BillTable:
     by = tuple(dict.fromkeys(name.strip() for name in query.by.split(",") if name.strip()))
     for name in by:
         if name not in DIMENSIONS:
@@ -59,7 +62,11 @@ async def bill(operations: Operations, query: BillQuery) -> bill_wire.BillTable:
                 f"a bill cannot be split by {name!r}; allowed are {', '.join(DIMENSIONS)}", param="by"
             )
     period = span(operations, query.period)
-    billed = await operations.bills().bill(period.start_ns, period.end_ns, by, _filters(query))
+    filters = _filters(query)
+    if (names := who.scope.names()) is not None:
+        own = [label(tenant_account(name)) for name in names]
+        filters["tenant"] = tuple(name for name in own if not query.tenant or name in query.tenant)
+    billed = await operations.bills().bill(period.start_ns, period.end_ns, by, filters)
     return _table(operations, period, billed)
 
 
@@ -138,9 +145,9 @@ def _measured(meter: str, amount: int) -> tuple[Decimal, str]:
     return bill_wire.quantity(meter, amount), bill_wire.UNITS[meter]
 
 
-async def lending(operations: Operations, query: ByPeriod) -> bill_wire.LendingTable:
+async def lending(operations: Operations, query: ByPeriod, who: Who) -> bill_wire.LendingTable:
     period = span(operations, query.period)
-    until_ns, pairs = await operations.bills().lending(period.start_ns, period.end_ns)
+    until_ns, pairs = await operations.bills().lending(period.start_ns, period.end_ns, who.scope.names())
     return bill_wire.LendingTable(
         period=period.name,
         start_ns=period.start_ns,
@@ -156,22 +163,24 @@ async def lending(operations: Operations, query: ByPeriod) -> bill_wire.LendingT
     )
 
 
-async def records(operations: Operations, query: BilledQuery) -> bill_wire.BilledAttempts:
+async def records(operations: Operations, query: BilledQuery, who: Who) -> bill_wire.BilledAttempts:
     period = span(operations, query.period)
     filters: dict[str, tuple[str, ...]] = {name: values for name, values in _filters(query).items() if name != "group"}
     if query.group:
-        filters["tenant"] = _below(operations, query)
-    found = await operations.bills().worked(period.start_ns, period.end_ns, filters, _place(query.after), RECORDS_MAX)
+        filters["tenant"] = _below(operations, query, who.scope)
+    found = await operations.bills().worked(
+        period.start_ns, period.end_ns, who.scope.filters(filters), _place(query.after), RECORDS_MAX
+    )
     last = found[-1].record if len(found) == RECORDS_MAX else None
     after = None if last is None else f"{last.arrived_ns + last.total_ns}.{last.attempt}.{last.request_id}"
     return bill_wire.BilledAttempts(tuple(map(trace.shown, found)), after)
 
 
-def _below(operations: Operations, query: BillFilter) -> tuple[str, ...]:
+def _below(operations: Operations, query: BillFilter, scope: Scope) -> tuple[str, ...]:
     """The tenants below the groups that are asked for, of those that are asked for."""
     policy = operations.config().policy
     found = []
-    for tenant in policy.tenants.values():
+    for tenant in scope.of(policy.tenants).values():
         at, above = tenant.group, set[str]()
         while at is not None and at in policy.groups:
             above.add(at)
@@ -195,11 +204,22 @@ def _place(after: str) -> EndPlace | None:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/admin/v1/bill", bill, "The bill of a period, split and added up", bill_wire.BillTable, BillQuery),
+    Endpoint(
+        "GET",
+        "/admin/v1/bill",
+        bill,
+        Permission.READ_BILLS,
+        ACROSS,
+        "The bill of a period, split and added up",
+        bill_wire.BillTable,
+        BillQuery,
+    ),
     Endpoint(
         "GET",
         "/admin/v1/bill/matrix",
         lending,
+        Permission.READ_BILLS,
+        ACROSS,
         "Who lent to whom in a period, and what was paid for it",
         bill_wire.LendingTable,
         ByPeriod,
@@ -208,6 +228,8 @@ ENDPOINTS = (
         "GET",
         "/admin/v1/bill/records",
         records,
+        Permission.READ_BILLS,
+        ACROSS,
         "The attempts that a bill's work is made of, with their postings in the period, in pages",
         bill_wire.BilledAttempts,
         BilledQuery,

@@ -2,10 +2,11 @@
 
 import msgspec
 
+from commonpool.access.permissions import Permission
 from commonpool.api import wire
-from commonpool.api.http import BadRequestError, Endpoint, Nothing
-from commonpool.api.operations import NotFoundError, Operations
-from commonpool.config.problems import listed
+from commonpool.api.http import Endpoint, Nothing
+from commonpool.api.operations import BadRequestError, Operations
+from commonpool.api.subjects import TENANT_OF_BODY, TENANT_OF_PATH, Who
 from commonpool.config.quantities import format_duration, format_gpu
 from commonpool.core.model import NS_PER_HOUR, Tenant
 
@@ -18,12 +19,8 @@ class ByTenant(msgspec.Struct, frozen=True):
     tenant: str
 
 
-async def create(operations: Operations, _: Nothing, new: wire.NewGrant) -> wire.Grant:
-    tenants = operations.config().policy.tenants
-    tenant = tenants.get(new.tenant)
-    if tenant is None:
-        message = f"there is no tenant {new.tenant!r}; there is {listed(tenants)}"
-        raise BadRequestError(message, param="tenant")
+async def create(operations: Operations, _: Nothing, new: wire.NewGrant, __: Who) -> wire.Grant:
+    tenant = operations.config().policy.tenants[new.tenant]
     if operations.config().policy.pools[tenant.pool].rule == "guaranteed":
         raise BadRequestError(
             f"pool {tenant.pool} of tenant {tenant.name} has the rule guaranteed, which knows no loans, so a grant "
@@ -36,11 +33,8 @@ async def create(operations: Operations, _: Nothing, new: wire.NewGrant) -> wire
     return wire.Grant(tenant.name, new.elastic_cap_milli_gpu, until_ns)
 
 
-async def end(operations: Operations, which: ByTenant) -> wire.Grant:
-    tenants = operations.config().policy.tenants
-    tenant = tenants.get(which.tenant)
-    if tenant is None:
-        raise NotFoundError(f"there is no tenant {which.tenant!r}; there is {listed(tenants)}", param="tenant")
+async def end(operations: Operations, which: ByTenant, _: Who) -> wire.Grant:
+    tenant = operations.config().policy.tenants[which.tenant]
     operations.grant(tenant.name, 0, operations.now_ns())
     return wire.Grant(tenant.name, tenant.elastic_cap, None)
 
@@ -72,12 +66,21 @@ ENDPOINTS = (
         "POST",
         "/admin/v1/grants",
         create,
+        Permission.GRANT,
+        TENANT_OF_BODY,
         "A tenant may use more for a while, in place of what it was granted before",
         wire.Grant,
         body=wire.NewGrant,
         status=201,
     ),
     Endpoint(
-        "POST", "/admin/v1/grants/{tenant}/end", end, "The tenant's own elastic_cap holds again", wire.Grant, ByTenant
+        "POST",
+        "/admin/v1/grants/{tenant}/end",
+        end,
+        Permission.GRANT,
+        TENANT_OF_PATH,
+        "The tenant's own elastic_cap holds again",
+        wire.Grant,
+        ByTenant,
     ),
 )

@@ -1,15 +1,17 @@
 """Whether the process lives, and whether it can serve. Open to all: a load balancer has no key."""
 
+from commonpool.access.permissions import Permission
 from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import Operations, UnavailableError
+from commonpool.api.subjects import PLATFORM, Who
 
 
-async def healthz(_: Operations, __: Nothing) -> wire.Health:
+async def healthz(_: Operations, __: Nothing, ___: Who) -> wire.Health:
     return wire.Health(ok=True, message="alive")
 
 
-async def readyz(operations: Operations, _: Nothing) -> wire.Health:
+async def readyz(operations: Operations, _: Nothing, __: Who) -> wire.Health:
     ready, message = operations.ready()
     if not ready:
         raise UnavailableError(message)
@@ -17,6 +19,14 @@ async def readyz(operations: Operations, _: Nothing) -> wire.Health:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/healthz", healthz, "200 while the process lives", wire.Health, public=True),
-    Endpoint("GET", "/readyz", readyz, "200 while every model can be served, else 503", wire.Health, public=True),
+    Endpoint("GET", "/healthz", healthz, Permission.READ_HEALTH, PLATFORM, "200 while the process lives", wire.Health),
+    Endpoint(
+        "GET",
+        "/readyz",
+        readyz,
+        Permission.READ_HEALTH,
+        PLATFORM,
+        "200 while every model can be served, else 503",
+        wire.Health,
+    ),
 )

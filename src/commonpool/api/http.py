@@ -15,16 +15,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from commonpool.access.permissions import Permission
+from commonpool.access.problems import AccessError
 from commonpool.api import access, wire
-from commonpool.api.operations import NotFoundError, OperationError, Operations, UnavailableError
+from commonpool.api.deciding import Call, admit, decide
+from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations, UnavailableError
+from commonpool.api.refusals import headers_of, refusal
+from commonpool.api.subjects import Asked, Subject
+from commonpool.api.visits import visit_of
 from commonpool.config.problems import ConfigError
 from commonpool.store.contract import KeyNotFoundError, QueryError, StoreError
 
 BODY_BYTES_MAX = 16 * 1024 * 1024  # a configuration of many tenants' files fits; anything larger is a mistake
 
 STATUS_OK = 200
-
-LOCAL = "local"  # somebody on the same machine, without a key
 
 log = logging.getLogger(__name__)
 
@@ -48,33 +52,32 @@ class Nothing(msgspec.Struct, frozen=True):
 class Endpoint(msgspec.Struct, frozen=True):
     """One operation of the API.
 
-    `handler` takes the operations, then the parameters (of path and query, as `params`), then the body if there is
-    one. It returns what `answer` says: a struct for JSON, bytes for any other `media`. `public` ones ask for no key.
-    One that is `by_tenant` answers a tenant's data key too: its handler takes the key's `Principal`, last, and keeps to
-    what is that tenant's own. None is an operator, who may know of all. The handler of one that is `audited` takes who
-    asks, last: the id of an admin key, or LOCAL. One to which the same may be sent `again` returns its answer and
-    whether that is new; what was there already is answered with 200.
+    It asks for a permission, its `action`, and says whose things it is `of`: both are decided before `handler` is
+    called, and none has a default. The handler takes the operations, then the parameters (of path and query, as
+    `params`), then the body if there is one, then `subjects.Who` asks. It returns what `answer` says: a struct for
+    JSON, bytes for any other `media`. One to which the same may be sent `again` returns its answer and whether that is
+    new; what was there already is answered with 200.
     """
 
     method: str
     path: str
     handler: Callable[..., Awaitable[Any]]
+    action: Permission
+    of: Subject
     summary: str
     answer: Any
     params: type[msgspec.Struct] = Nothing
     body: type[msgspec.Struct] | None = None
     media: str = JSON
     status: int = 200
-    public: bool = False
-    by_tenant: bool = False
-    audited: bool = False
     again: bool = False
 
 
-class BadRequestError(OperationError):
-    """The request does not have the form that the endpoint takes."""
+class Headed(msgspec.Struct, frozen=True):
+    """An answer of a handler that has something to say in headers, too."""
 
-    code = "bad_request"
+    answer: Any
+    headers: Mapping[str, str]
 
 
 class WrongMethodError(OperationError):
@@ -130,7 +133,7 @@ def _serve(operations: Operations, endpoints: list[Endpoint]) -> Callable[[Reque
             return await _answer(operations, by_method[request.method], request)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads it
-        except (OperationError, ConfigError, StoreError) as error:
+        except (OperationError, AccessError, ConfigError, StoreError) as error:
             return _refusal(error)
         except Exception:
             log.exception("%s %s failed", request.method, request.url.path)
@@ -140,26 +143,23 @@ def _serve(operations: Operations, endpoints: list[Endpoint]) -> Callable[[Reque
 
 
 async def _answer(operations: Operations, endpoint: Endpoint, request: Request) -> Response:
-    headers = _headers(request)
-    key = headers.get("authorization", "").encode("latin-1")
-    principal = operations.principal(key) if endpoint.by_tenant else None
-    if not endpoint.public and principal is None:
-        peer = request.client.host if request.client else None
-        access.check(request.method, peer, headers, operations.admin)
-    given: list[Any] = [_params(endpoint, request)]
-    if endpoint.body is not None:
-        given.append(await _body(endpoint.body, request))
-    if endpoint.by_tenant:
-        given.append(principal)
-    if endpoint.audited:
-        given.append(operations.caller(key) or LOCAL)
+    peer = request.client.host if request.client else None
+    visit = visit_of(request)
+    call = Call(request.method, request.scope["path"], peer, visit.headers, visit)
+    who = await admit(operations, endpoint.action, endpoint.of, call)
+    params = _params(endpoint, request)
+    body = None if endpoint.body is None else await _body(endpoint.body, request)
+    await decide(operations, endpoint.action, endpoint.of, call, Asked(params, body, who))
+    given = (params, who) if endpoint.body is None else (params, body, who)
     answer = await endpoint.handler(operations, *given)
-    status = endpoint.status
+    status, headers = endpoint.status, SAFE
+    if isinstance(answer, Headed):
+        answer, headers = answer.answer, {**SAFE, **answer.headers}
     if endpoint.again:
         answer, is_new = answer
         status = status if is_new else STATUS_OK
     content = answer if endpoint.media != JSON else msgspec.json.encode(answer)
-    return Response(content, status, SAFE, endpoint.media)
+    return Response(content, status, headers, endpoint.media)
 
 
 def _refusal(error: Exception) -> Response:
@@ -167,7 +167,9 @@ def _refusal(error: Exception) -> Response:
         case access.KeyNeededError():
             return _failure(error, {"www-authenticate": "Bearer"})
         case OperationError():
-            return _failure(error)
+            return _failure(error, headers_of(error))
+        case AccessError():
+            return _refusal(refusal(error))
         case ConfigError():
             message = f"the configuration has {len(error.problems)} problem(s), so nothing was changed"
             return _error(422, wire.Error(message, "invalid_request_error", "invalid_config", problems=error.problems))
@@ -177,14 +179,6 @@ def _refusal(error: Exception) -> Response:
             return _failure(BadRequestError(str(error)))
         case _:
             return _failure(UnavailableError(str(error)))
-
-
-def _headers(request: Request) -> dict[str, str]:
-    """The headers with lower-case names. A name sent twice is joined, so that no second value goes unseen."""
-    found: dict[str, str] = {}
-    for name, value in request.headers.items():
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
 
 
 def _failure(error: OperationError, headers: Mapping[str, str] | None = None) -> Response:

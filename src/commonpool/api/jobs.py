@@ -1,14 +1,17 @@
-"""Jobs: submitted, listed, shown, cancelled, their output read. A tenant may do all of it with its own."""
+"""Jobs: submitted, listed, shown, cancelled, their output read."""
 
 from collections.abc import Awaitable
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from commonpool.access.callers import Caller
+from commonpool.access.permissions import Permission
 from commonpool.api import views, wire
 from commonpool.api.access import ForbiddenError
-from commonpool.api.http import BadRequestError, Endpoint
-from commonpool.api.operations import NotFoundError, OperationError, Operations, Principal
+from commonpool.api.http import Endpoint
+from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations
+from commonpool.api.subjects import ACROSS, Asked, Subject, Who, no_tenant
 from commonpool.backends.base import BackendError
 from commonpool.config import Config
 from commonpool.config.keys import DEFAULT_APP
@@ -47,19 +50,22 @@ class LogQuery(ByJob, frozen=True):
 # -- what is asked for -------------------------------------------------------------------------------------------------
 
 
-def resolve(new: wire.NewJob, config: Config, who: Principal | None) -> tuple[Job, Task]:
-    """The job that somebody with a tenant's key (None: an operator, who names a tenant) asks for.
+def resolve(new: wire.NewJob, config: Config, who: Who) -> tuple[Job, Task]:
+    """The job that is asked for. Its tenant, where one is named, is one that the caller may submit jobs for.
 
     Raises BadRequestError, or ForbiddenError where tenants may not submit jobs.
     """
-    if who is not None:
-        new = _of_key(new, config, who)
-    name = new.tenant
+    if not who.scope.platform and config.job_submitters != "tenants":
+        raise ForbiddenError(
+            "jobs run as the product's user, so tenants may not submit any here; ask an operator to submit it, or"
+            " to set jobs.submitters to tenants"
+        )
+    if who.caller.app:
+        new = _of_app(new, who.caller)
+    name = new.tenant or who.caller.tenant
     if not name:
         raise BadRequestError("it is not said whose the job is; name a tenant, or use its key", param="tenant")
-    owner = config.policy.tenants.get(name)
-    if owner is None:
-        raise BadRequestError(f"there is no tenant {name!r}; there is {listed(config.policy.tenants)}", param="tenant")
+    owner = config.policy.tenants[name]
     app = config.apps[name].get(new.app or DEFAULT_APP)
     if app is None:
         there = listed(config.apps[name])
@@ -88,20 +94,11 @@ def resolve(new: wire.NewJob, config: Config, who: Principal | None) -> tuple[Jo
     return job, Task(new.command, new.cwd, new.env, new.name, new.retries)
 
 
-def _of_key(new: wire.NewJob, config: Config, who: Principal) -> wire.NewJob:
-    """What a tenant's key makes of a job: it says whose it is, by tenant and app."""
-    if config.job_submitters != "tenants":
-        raise ForbiddenError(
-            "jobs run as the product's user, so tenants may not submit any here; ask an operator to submit it, or"
-            " to set jobs.submitters to tenants"
-        )
-    if new.tenant not in {"", who.tenant}:
-        raise BadRequestError(f"the key is one of tenant {who.tenant}; leave tenant {new.tenant!r} out", param="tenant")
-    if new.app not in {"", who.app}:
-        raise BadRequestError(f"the key is one of app {who.app}; leave app {new.app!r} out", param="app")
-    if who.tenant not in config.policy.tenants:
-        raise BadRequestError(f"tenant {who.tenant}, whose key this is, does not exist any more; ask an operator")
-    return msgspec.structs.replace(new, tenant=who.tenant, app=who.app, tier=new.tier or who.tier or "")
+def _of_app(new: wire.NewJob, caller: Caller) -> wire.NewJob:
+    """What a data key makes of a job: it says of which app it is."""
+    if new.app not in {"", caller.app}:
+        raise BadRequestError(f"the key is one of app {caller.app}; leave app {new.app!r} out", param="app")
+    return msgspec.structs.replace(new, app=caller.app, tier=new.tier or caller.tier)
 
 
 def _tier(priority: dict[str, int]) -> str:
@@ -121,30 +118,56 @@ def _check_words(new: wire.NewJob) -> None:
         raise BadRequestError("the name has characters that cannot be printed", param="name")
 
 
+# -- whose they are ----------------------------------------------------------------------------------------------------
+
+
+async def _new_owner(operations: Operations, asked: Asked) -> str | None:
+    tenant = asked.body.tenant or asked.who.caller.tenant
+    if not tenant:
+        raise BadRequestError("it is not said whose the job is; name a tenant, or use its key", param="tenant")
+    return tenant if tenant in operations.config().policy.tenants else None
+
+
+def _no_owner(operations: Operations, asked: Asked) -> OperationError:
+    if not asked.body.tenant:
+        return BadRequestError(f"tenant {asked.who.caller.tenant}, whose key this is, does not exist any more")
+    return no_tenant(operations, asked)
+
+
+async def _owner(operations: Operations, asked: Asked) -> str | None:
+    try:
+        record, _ = await operations.jobs().show(asked.params.id)
+    except JobNotFoundError:
+        return None
+    return record.job.tenant
+
+
+def _unknown(_: Operations, asked: Asked) -> NotFoundError:
+    return NotFoundError(f"there is no job {asked.params.id!r}; `commonpool job list --all` shows those there are")
+
+
+NEW: Final = Subject(_new_owner, _no_owner)
+ONE: Final = Subject(_owner, _unknown)
+
+
 # -- handlers ----------------------------------------------------------------------------------------------------------
 
 
-async def submit(operations: Operations, _: msgspec.Struct, new: wire.NewJob, who: Principal | None) -> wire.Job:
+async def submit(operations: Operations, _: msgspec.Struct, new: wire.NewJob, who: Who) -> wire.Job:
     job, task = resolve(new, operations.config(), who)
     return _view(operations, await _refusable(operations.jobs().submit(job, task)))
 
 
-async def jobs(operations: Operations, query: JobsQuery, who: Principal | None) -> wire.Jobs:
-    owner = query.tenant or None
-    if who is not None:
-        if query.tenant not in {"", who.tenant}:
-            message = f"the key is one of tenant {who.tenant}; leave tenant {query.tenant!r} out"
-            raise BadRequestError(message, param="tenant")
-        owner = who.tenant
-    found = await operations.jobs().list(owner, every=query.all, after=_place(query.after), limit=query.limit)
+async def jobs(operations: Operations, query: JobsQuery, who: Who) -> wire.Jobs:
+    tenants = who.scope.names((query.tenant,) if query.tenant else ())
+    found = await operations.jobs().list(tenants, every=query.all, after=_place(query.after), limit=query.limit)
     last = found[-1] if len(found) == query.limit else None
     after = None if last is None else f"{last.submitted_ns}.{last.job.id}"
     return wire.Jobs(tuple(_view(operations, record) for record in found), after)
 
 
-async def show(operations: Operations, which: ByJob, who: Principal | None) -> wire.JobStory:
-    record = await _own(operations, which.id, who)
-    _, attempts = await _refusable(operations.jobs().show(which.id))
+async def show(operations: Operations, which: ByJob, _: Who) -> wire.JobStory:
+    record, attempts = await _refusable(operations.jobs().show(which.id))
     return wire.JobStory(
         job=_view(operations, record),
         attempts=tuple(map(_attempt, attempts)),
@@ -153,8 +176,9 @@ async def show(operations: Operations, which: ByJob, who: Principal | None) -> w
     )
 
 
-async def logs(operations: Operations, which: LogQuery, who: Principal | None) -> wire.JobLog:
-    record = await _own(operations, which.id, who)  # first: what it prints before its end is read then
+async def logs(operations: Operations, which: LogQuery, _: Who) -> wire.JobLog:
+    # The job first: what it prints before its end is read then.
+    record, __ = await _refusable(operations.jobs().show(which.id))
     try:
         part = await operations.jobs().logs(which.id, which.after)
     except ValueError as error:
@@ -162,19 +186,11 @@ async def logs(operations: Operations, which: LogQuery, who: Principal | None) -
     return wire.JobLog(part.text, part.after, part.more, record.state in OPEN)
 
 
-async def cancel(operations: Operations, which: ByJob, who: Principal | None) -> wire.Job:
-    record = await _own(operations, which.id, who)
+async def cancel(operations: Operations, which: ByJob, _: Who) -> wire.Job:
+    record, __ = await _refusable(operations.jobs().show(which.id))
     if record.state not in OPEN:
         raise OperationError(f"job {which.id} has ended already: it is {record.state.value}")
     return _view(operations, await _refusable(operations.jobs().cancel(which.id)))
-
-
-async def _own(operations: Operations, job_id: str, who: Principal | None) -> JobRecord:
-    """A job that this caller may know of."""
-    record, _ = await _refusable(operations.jobs().show(job_id))
-    if who is not None and who.tenant != record.job.tenant:
-        raise NotFoundError(f"there is no job {job_id!r}; `commonpool job list --all` shows those there are")
-    return record
 
 
 async def _refusable(work: Awaitable[T]) -> T:
@@ -242,38 +258,51 @@ ENDPOINTS = (
         "POST",
         "/admin/v1/jobs",
         submit,
+        Permission.RUN_JOBS,
+        NEW,
         "A job is to run as soon as its tenant may have what it asks for",
         wire.Job,
         body=wire.NewJob,
         status=201,
-        by_tenant=True,
     ),
-    Endpoint("GET", "/admin/v1/jobs", jobs, "Jobs, the newest first, in pages", wire.Jobs, JobsQuery, by_tenant=True),
+    Endpoint(
+        "GET",
+        "/admin/v1/jobs",
+        jobs,
+        Permission.READ_JOBS,
+        ACROSS,
+        "Jobs, the newest first, in pages",
+        wire.Jobs,
+        JobsQuery,
+    ),
     Endpoint(
         "GET",
         "/admin/v1/jobs/{id}",
         show,
+        Permission.READ_JOBS,
+        ONE,
         "One job: what it waits for, its attempts, loans and records",
         wire.JobStory,
         ByJob,
-        by_tenant=True,
     ),
     Endpoint(
         "GET",
         "/admin/v1/jobs/{id}/log",
         logs,
+        Permission.READ_JOB_LOGS,
+        ONE,
         "What a job printed, piece by piece",
         wire.JobLog,
         LogQuery,
-        by_tenant=True,
     ),
     Endpoint(
         "POST",
         "/admin/v1/jobs/{id}/cancel",
         cancel,
+        Permission.RUN_JOBS,
+        ONE,
         "A job ends: answered when it has",
         wire.Job,
         ByJob,
-        by_tenant=True,
     ),
 )

@@ -1,11 +1,24 @@
 """The metrics, for Prometheus."""
 
+from commonpool.access.permissions import Permission
 from commonpool.api.http import TEXT, Endpoint, Nothing
 from commonpool.api.operations import Operations
+from commonpool.api.subjects import PLATFORM, Who
 
 
-async def metrics(operations: Operations, _: Nothing) -> bytes:
+async def metrics(operations: Operations, _: Nothing, __: Who) -> bytes:
     return operations.metrics()
 
 
-ENDPOINTS = (Endpoint("GET", "/metrics", metrics, "Metrics in Prometheus' text format", bytes, media=TEXT),)
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/metrics",
+        metrics,
+        Permission.READ_METRICS,
+        PLATFORM,
+        "Metrics in Prometheus' text format",
+        bytes,
+        media=TEXT,
+    ),
+)

@@ -1,12 +1,24 @@
 """The nodes, their devices, and who has them."""
 
+from commonpool.access.permissions import Permission
 from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import Operations
+from commonpool.api.subjects import PLATFORM, Who
 
 
-async def nodes(operations: Operations, _: Nothing) -> wire.Nodes:
+async def nodes(operations: Operations, _: Nothing, __: Who) -> wire.Nodes:
     return operations.nodes()
 
 
-ENDPOINTS = (Endpoint("GET", "/admin/v1/nodes", nodes, "Nodes, devices, and who has them now", wire.Nodes),)
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/admin/v1/nodes",
+        nodes,
+        Permission.READ_NODES,
+        PLATFORM,
+        "Nodes, devices, and who has them now",
+        wire.Nodes,
+    ),
+)

@@ -2,15 +2,22 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from typing import Any
 
 import jinja2
 import msgspec
 
+from commonpool.access.browsers import SESSION
+from commonpool.access.permissions import Permission
 from commonpool.api import wire
 from commonpool.api.http import HTML, JSON, STATUS_OK, Endpoint, Nothing
 from commonpool.api.operations import Operations
+from commonpool.api.subjects import PLATFORM, Who
+
+# What asks for nothing, unless an operator's own policies forbid it.
+OPEN = frozenset({Permission.READ_HEALTH, Permission.READ_DESCRIPTION, Permission.LOG_IN})
 
 REF = "#/components/schemas/{name}"
 
@@ -37,14 +44,17 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
         "info": {
             "title": "commonpool admin API",
             "version": version,
-            "description": "For operators: from the same machine, or with a key of scope admin. Where data_key stands,"
-            " tenants may ask too, about their own. Times are nanoseconds.",
+            "description": "From the same machine without a credential, or with a key. x-permission is what a call asks"
+            " for; a role has it for the whole platform or for its tenant. Times are nanoseconds.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "securitySchemes": {name: {"type": "http", "scheme": "bearer"} for name in ("admin_key", "data_key")},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A key, or a token of the issuer."},
+                "session": {"type": "apiKey", "in": "cookie", "name": SESSION},
+            },
         },
     }
 
@@ -62,15 +72,14 @@ def _describe(endpoint: Endpoint, parameters: dict[str, Any] | None) -> dict[str
         "operationId": f"{noun}_{endpoint.handler.__name__}",
         "tags": [noun],
         "summary": endpoint.summary,
+        "x-permission": endpoint.action.value,
         "responses": {
             **{str(status): success for status in sorted(statuses)},
             "default": failure,
         },
     }
     # Without a key means from the same machine.
-    described["security"] = [] if endpoint.public else [{"admin_key": []}, {}]
-    if endpoint.by_tenant:
-        described["security"].append({"data_key": []})
+    described["security"] = [] if endpoint.action in OPEN else [{"key": []}, {"session": []}, {}]
     if parameters:
         in_path = re.findall(r"{(\w+)}", endpoint.path)
         described["parameters"] = [
@@ -92,7 +101,8 @@ def _schema(kind: Any) -> dict[str, Any]:
     return schema
 
 
-def endpoints(described: Sequence[Endpoint], version: str) -> tuple[Endpoint, ...]:
+@cache
+def endpoints(described: tuple[Endpoint, ...], version: str) -> tuple[Endpoint, ...]:
     """The description of these endpoints, served: the document and the page (neither holds a secret)."""
     content = document(described, version)
     files = resources.files("commonpool.api") / "pages"
@@ -100,17 +110,18 @@ def endpoints(described: Sequence[Endpoint], version: str) -> tuple[Endpoint, ..
     page = environment.from_string((files / "docs.html").read_text("utf-8")).render(api=content).encode()
     style = (files / "docs.css").read_bytes()
 
-    async def openapi(_: Operations, __: Nothing) -> dict[str, Any]:
+    async def openapi(_: Operations, __: Nothing, ___: Who) -> dict[str, Any]:
         return content
 
-    async def docs(_: Operations, __: Nothing) -> bytes:
+    async def docs(_: Operations, __: Nothing, ___: Who) -> bytes:
         return page
 
-    async def docs_style(_: Operations, __: Nothing) -> bytes:
+    async def docs_style(_: Operations, __: Nothing, ___: Who) -> bytes:
         return style
 
+    to_all = (Permission.READ_DESCRIPTION, PLATFORM)
     return (
-        Endpoint("GET", "/openapi.json", openapi, "The description of this API", dict[str, Any], public=True),
-        Endpoint("GET", "/docs", docs, "The description of this API, for people", bytes, media=HTML, public=True),
-        Endpoint("GET", STYLE_PATH, docs_style, "The style of that page", bytes, media="text/css", public=True),
+        Endpoint("GET", "/openapi.json", openapi, *to_all, "The description of this API", dict[str, Any]),
+        Endpoint("GET", "/docs", docs, *to_all, "The description of this API, for people", bytes, media=HTML),
+        Endpoint("GET", STYLE_PATH, docs_style, *to_all, "The style of that page", bytes, media="text/css"),
     )

@@ -1,5 +1,7 @@
 """What the admin API needs of the running product. `app` implements it; tests pass a fake.
 
+`tenants` None is all of them, those that are gone and what is of no tenant included; an empty list is none.
+
 Everything is called on the event loop. Methods that are not `async` answer from memory at once; the others may wait,
 and do their blocking work elsewhere.
 """
@@ -9,6 +11,11 @@ from typing import Protocol
 
 import msgspec
 
+from commonpool.access.audit import AuditLog
+from commonpool.access.callers import Caller
+from commonpool.access.people import People
+from commonpool.access.policy import Authority
+from commonpool.access.policy_files import Policies
 from commonpool.api import wire
 from commonpool.backends.joblog import LogPart
 from commonpool.config import Config, Sources
@@ -19,6 +26,7 @@ from commonpool.core.model import Job, UsageRecord, Wait
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
 from commonpool.core.views import LoanView
+from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, Task
 from commonpool.store.keys import NewKey
@@ -39,6 +47,12 @@ class OperationError(Exception):
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class BadRequestError(OperationError):
+    """The request does not have the form that the endpoint takes, or names what there is not."""
+
+    code = "bad_request"
 
 
 class NotFoundError(OperationError):
@@ -71,8 +85,10 @@ class Jobs(Protocol):
     async def submit(self, job: Job, task: Task) -> JobRecord:
         """Take a job, which is given its id here."""
 
-    async def list(self, tenant: str | None, *, every: bool, after: JobPlace | None, limit: int) -> Sequence[JobRecord]:
-        """Jobs of a tenant (None: of all), open ones or `every` one, the newest first."""
+    async def list(
+        self, tenants: Sequence[str] | None, *, every: bool, after: JobPlace | None, limit: int
+    ) -> Sequence[JobRecord]:
+        """Jobs of these tenants (None: of all), open ones or `every` one, the newest first."""
 
     async def show(self, job_id: str) -> tuple[JobRecord, tuple[JobAttempt, ...]]:
         """A job and its latest attempts, in order. Raises JobNotFoundError."""
@@ -132,8 +148,10 @@ class Bills(Protocol):
     async def bill(self, start_ns: int, end_ns: int, by: Sequence[str], filters: Filters) -> Billed:
         """The bill of a period, by some of `core.statement.DIMENSIONS`, filtered by some of its FILTERS."""
 
-    async def lending(self, start_ns: int, end_ns: int) -> tuple[int, Mapping[tuple[str, str], Lent]]:
-        """Until when the books are, and what each account lent to each borrower in a period."""
+    async def lending(
+        self, start_ns: int, end_ns: int, tenants: Sequence[str] | None
+    ) -> tuple[int, Mapping[tuple[str, str], Lent]]:
+        """Until when the books are, and what each account lent to each borrower in a period, of these tenants."""
 
     async def months(self) -> Sequence[Month]:
         """The months since the books began, oldest first."""
@@ -156,31 +174,31 @@ class Bills(Protocol):
         """The attempts that a bill's work is made of, in pages as the store's, with their postings in the period."""
 
 
-class Principal(Protocol):
-    """Who a tenant's key stands for: one of its apps. `tier` is the one of what names none; None for the usual one."""
-
-    @property
-    def tenant(self) -> str: ...
-    @property
-    def app(self) -> str: ...
-    @property
-    def tier(self) -> str | None: ...
-
-
 class Operations(Protocol):
     """The running product, as its operators see it."""
 
     def now_ns(self) -> int:
         """The time, since the epoch."""
 
-    def admin(self, authorization: bytes) -> bool:
-        """Whether this value of an `Authorization` header is a live key of scope `admin`."""
+    async def by_key(self, authorization: bytes, peer: str | None) -> Caller | None:
+        """Whose live key this value of an `Authorization` header is, sent from this address; None for any other."""
 
-    def principal(self, authorization: bytes) -> Principal | None:
-        """Whose live key of scope `data` this value of an `Authorization` header is; None for any other."""
+    def authority(self) -> Authority:
+        """Who may do what, by the policies in force."""
 
-    def caller(self, authorization: bytes) -> str:
-        """The id of the live key of scope `admin` that this value of an `Authorization` header is; "" for none."""
+    def people(self) -> People:
+        """Accounts, sessions and the issuer: who comes without a key of ours."""
+
+    async def remove_account(self, name: str) -> tuple[str, ...]:
+        """As `People.accounts`; the account's keys, whose ids are returned, count no more when this returns."""
+
+    def audit(self) -> AuditLog:
+        """Where it is written down who was allowed or denied what."""
+
+    async def audited(
+        self, filters: Filters, since_ns: int, until_ns: int, before: int | None, limit: int
+    ) -> Sequence[AuditEntry]:
+        """As the store's, and complete but for what is still counted."""
 
     def status(self) -> wire.Status:
         """Pools, tenants, replicas and open loans at this moment; `wire` and `views` help to make it."""
@@ -200,8 +218,8 @@ class Operations(Protocol):
     def sources(self) -> Sources:
         """Its files."""
 
-    async def apply(self, sources: Sources, config: Config, revision: int) -> None:
-        """Bring this configuration into force as `revision + 1`, or change nothing at all.
+    async def apply(self, sources: Sources, config: Config, policies: Policies, revision: int) -> None:
+        """Bring this configuration, with its policies, into force as `revision + 1`, or change nothing at all.
 
         Returns when the new policy decides; replicas that go are drained afterwards, as `replicas` shows. Raises
         `ConflictError` where `revision` is not the one in force, `UnavailableError` where it cannot be kept.
@@ -234,19 +252,21 @@ class Operations(Protocol):
     async def undo_releases(self, tenant: str, by: str) -> Sequence[Release]:
         """End the releases of a tenant that hold: its whole guarantee holds again. Returns them."""
 
-    async def releases(self) -> Sequence[Release]:
-        """The newest releases, undone ones too, the newest first."""
+    async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
+        """The newest releases of these tenants, undone ones too, the newest first."""
 
     async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
         """As the store's, and complete: what ended before the call is in it."""
 
-    async def loans(self, since_ns: int, until_ns: int) -> Sequence[LoanRow]:
+    async def loans(self, since_ns: int, until_ns: int, tenants: Sequence[str] | None) -> Sequence[LoanRow]:
         """As the store's, and complete."""
 
     async def record(self, request_id: str) -> Sequence[UsageRecord]:
         """As the store's, and complete."""
 
-    async def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> Sequence[UsageRecord]:
+    async def records(
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None
+    ) -> Sequence[UsageRecord]:
         """As the store's, and complete."""
 
     def live(self, request_id: str) -> wire.LiveRequest | None:

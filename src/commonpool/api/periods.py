@@ -2,9 +2,11 @@
 
 import msgspec
 
+from commonpool.access.permissions import Permission
 from commonpool.api import bill_wire
-from commonpool.api.http import BadRequestError, Endpoint, Nothing
-from commonpool.api.operations import Month, Operations
+from commonpool.api.http import Endpoint, Nothing
+from commonpool.api.operations import BadRequestError, Month, Operations
+from commonpool.api.subjects import ACROSS, PLATFORM, Who
 from commonpool.config.calendar import Calendar
 
 BETWEEN = ".."
@@ -43,16 +45,16 @@ def _one(calendar: Calendar, name: str) -> tuple[int, int]:
         ) from None
 
 
-async def periods(operations: Operations, _: Nothing) -> bill_wire.BillingPeriods:
+async def periods(operations: Operations, _: Nothing, __: Who) -> bill_wire.BillingPeriods:
     return bill_wire.BillingPeriods(tuple(map(_shown, await operations.bills().months())))
 
 
-async def close(operations: Operations, _: Nothing, wanted: bill_wire.ClosePeriod, by: str) -> bill_wire.BillingPeriod:
+async def close(operations: Operations, _: Nothing, wanted: bill_wire.ClosePeriod, who: Who) -> bill_wire.BillingPeriod:
     try:
         Calendar(operations.config().billing.time_zone).month(wanted.name)
     except ValueError as error:
         raise BadRequestError(str(error), param="name") from None
-    return _shown(await operations.bills().close(wanted.name, by))
+    return _shown(await operations.bills().close(wanted.name, who.name))
 
 
 def _shown(month: Month) -> bill_wire.BillingPeriod:
@@ -67,15 +69,24 @@ def _shown(month: Month) -> bill_wire.BillingPeriod:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/admin/v1/periods", periods, "The months since the books began", bill_wire.BillingPeriods),
+    Endpoint(
+        "GET",
+        "/admin/v1/periods",
+        periods,
+        Permission.READ_BILLS,
+        ACROSS,
+        "The months since the books began",
+        bill_wire.BillingPeriods,
+    ),
     Endpoint(
         "POST",
         "/admin/v1/periods",
         close,
+        Permission.CLOSE_PERIOD,
+        PLATFORM,
         "Close a month that is over: its bill never changes again",
         bill_wire.BillingPeriod,
         body=bill_wire.ClosePeriod,
         status=201,
-        audited=True,
     ),
 )

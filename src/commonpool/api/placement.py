@@ -1,13 +1,15 @@
 """Where work would go, and what could be gained by moving it together. Nothing is taken, nothing is moved."""
 
+from commonpool.access.permissions import Permission
 from commonpool.api import wire
-from commonpool.api.http import BadRequestError, Endpoint, Nothing
-from commonpool.api.operations import Operations
+from commonpool.api.http import Endpoint, Nothing
+from commonpool.api.operations import BadRequestError, Operations
+from commonpool.api.subjects import PLATFORM, Who
 from commonpool.config.problems import listed
 from commonpool.core.trial import Trial
 
 
-async def place(operations: Operations, _: Nothing, question: wire.PlaceQuestion) -> Trial:
+async def place(operations: Operations, _: Nothing, question: wire.PlaceQuestion, __: Who) -> Trial:
     policy = operations.config().policy
     if bool(question.tenant) == bool(question.model):
         raise BadRequestError("name a tenant for a job of its, or a model for a replica of it, and not both")
@@ -29,7 +31,7 @@ async def place(operations: Operations, _: Nothing, question: wire.PlaceQuestion
     return operations.place(question)
 
 
-async def hints(operations: Operations, _: Nothing) -> wire.Hints:
+async def hints(operations: Operations, _: Nothing, __: Who) -> wire.Hints:
     return wire.Hints(tuple(operations.hints()))
 
 
@@ -38,11 +40,19 @@ ENDPOINTS = (
         "POST",
         "/admin/v1/place",
         place,
+        Permission.READ_NODES,
+        PLATFORM,
         "Where a job or a replica would be placed now, and each node's score; nothing is taken",
         Trial,
         body=wire.PlaceQuestion,
     ),
     Endpoint(
-        "GET", "/admin/v1/hints", hints, "What could be gained by moving work together; nothing is moved", wire.Hints
+        "GET",
+        "/admin/v1/hints",
+        hints,
+        Permission.READ_NODES,
+        PLATFORM,
+        "What could be gained by moving work together; nothing is moved",
+        wire.Hints,
     ),
 )

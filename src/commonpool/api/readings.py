@@ -5,8 +5,10 @@ from typing import Annotated, Final
 
 import msgspec
 
-from commonpool.api.http import BadRequestError, Endpoint, Nothing
-from commonpool.api.operations import Operations
+from commonpool.access.permissions import Permission
+from commonpool.api.http import Endpoint, Nothing
+from commonpool.api.operations import BadRequestError, Operations
+from commonpool.api.subjects import TENANT_OF_BODY, Who
 from commonpool.api.wire import Ns
 from commonpool.config import Config
 from commonpool.config.billing_keys import FEES
@@ -44,7 +46,7 @@ class TakenReading(msgspec.Struct, frozen=True):
     unit: int
 
 
-async def create(operations: Operations, _: Nothing, new: NewReading) -> tuple[TakenReading, bool]:
+async def create(operations: Operations, _: Nothing, new: NewReading, __: Who) -> tuple[TakenReading, bool]:
     config = operations.config()
     _check_names(config, new)
     if new.start_ns < FIRST_NS:
@@ -79,9 +81,6 @@ def _check_names(config: Config, new: NewReading) -> None:
             f"{new.meter} has no price, so nobody would pay for it; write one under prices.meters, 0 where it is free",
             param="meter",
         )
-    if new.tenant not in config.policy.tenants:
-        message = f"there is no tenant {new.tenant!r}; there is {listed(config.policy.tenants)}"
-        raise BadRequestError(message, param="tenant")
     apps = config.apps[new.tenant]
     if new.app not in apps:
         raise BadRequestError(f"tenant {new.tenant} has no app {new.app!r}; it has {listed(apps)}", param="app")
@@ -95,6 +94,8 @@ ENDPOINTS = (
         "POST",
         "/admin/v1/readings",
         create,
+        Permission.ADD_READING,
+        TENANT_OF_BODY,
         "What was metered elsewhere, such as storage; 200 where the same reading is there already",
         TakenReading,
         body=NewReading,

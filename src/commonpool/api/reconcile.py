@@ -1,14 +1,16 @@
 """Reconciliation: the hours in the books against what the devices could do and what the backends saw held."""
 
+from commonpool.access.permissions import Permission
 from commonpool.api import bill_wire, wire
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import Operations
+from commonpool.api.subjects import PLATFORM, Who
 from commonpool.api.usage import Period, between
 from commonpool.core.pricing import exact_cost, round_half_up
 from commonpool.store.ledger import UNKNOWN, UNSEEN, Reconciliation
 
 
-async def reconciliation(operations: Operations, query: Period) -> bill_wire.ReconciliationTable:
+async def reconciliation(operations: Operations, query: Period, _: Who) -> bill_wire.ReconciliationTable:
     since_ns, until_ns = between(operations, query)
     found = await operations.bills().reconciliations(since_ns, until_ns)
     return bill_wire.ReconciliationTable(
@@ -47,6 +49,8 @@ ENDPOINTS = (
         "GET",
         "/admin/v1/reconciliation",
         reconciliation,
+        Permission.READ_BILLS,
+        PLATFORM,
         "The hours in the books against what there was, and why they differ",
         bill_wire.ReconciliationTable,
         Period,

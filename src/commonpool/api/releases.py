@@ -1,27 +1,25 @@
 """Under-used guarantees, and releases of them: who gave how much to everybody, and who took it back."""
 
+from commonpool.access.permissions import Permission
 from commonpool.api import wire
 from commonpool.api.grants import ByTenant
-from commonpool.api.http import BadRequestError, Endpoint, Nothing
-from commonpool.api.operations import NotFoundError, OperationError, Operations
-from commonpool.config.problems import listed
+from commonpool.api.http import Endpoint, Nothing
+from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations
+from commonpool.api.subjects import ACROSS, TENANT_OF_BODY, TENANT_OF_PATH, Who
 from commonpool.config.quantities import format_gpu
 from commonpool.store.releases import Release
 
 
-async def underuse(operations: Operations, _: Nothing) -> wire.Underused:
-    found = tuple(operations.underuse())
+async def underuse(operations: Operations, _: Nothing, who: Who) -> wire.Underused:
+    found = tuple(each for each in operations.underuse() if each.tenant in who.scope)
     return wire.Underused(found, sum(each.offered_milli_gpu for each in found))
 
 
-async def releases(operations: Operations, _: Nothing) -> wire.Releases:
-    return wire.Releases(tuple(await operations.releases()))
+async def releases(operations: Operations, _: Nothing, who: Who) -> wire.Releases:
+    return wire.Releases(tuple(await operations.releases(who.scope.names())))
 
 
-async def release(operations: Operations, _: Nothing, new: wire.NewRelease, by: str) -> Release:
-    tenants = operations.config().policy.tenants
-    if new.tenant not in tenants:
-        raise BadRequestError(f"there is no tenant {new.tenant!r}; there is {listed(tenants)}", param="tenant")
+async def release(operations: Operations, _: Nothing, new: wire.NewRelease, who: Who) -> Release:
     if not new.reason.isprintable():
         raise BadRequestError("the reason has characters that cannot be printed", param="reason")
     milli_gpu = new.milli_gpu if new.milli_gpu is not None else _offered(operations, new.tenant)
@@ -32,11 +30,11 @@ async def release(operations: Operations, _: Nothing, new: wire.NewRelease, by: 
             " reserved and what it uses stays its own; ask for less",
             param="milli_gpu",
         )
-    return await operations.release(Release(new.tenant, milli_gpu, operations.now_ns(), by, new.reason))
+    return await operations.release(Release(new.tenant, milli_gpu, operations.now_ns(), who.name, new.reason))
 
 
-async def undo(operations: Operations, which: ByTenant, by: str) -> wire.Releases:
-    undone = tuple(await operations.undo_releases(which.tenant, by))
+async def undo(operations: Operations, which: ByTenant, who: Who) -> wire.Releases:
+    undone = tuple(await operations.undo_releases(which.tenant, who.name))
     if not undone:
         raise NotFoundError(
             f"tenant {which.tenant!r} has released nothing that could be undone; `commonpool release --list` shows"
@@ -62,27 +60,39 @@ ENDPOINTS = (
         "GET",
         "/admin/v1/underuse",
         underuse,
+        Permission.READ_STATUS,
+        ACROSS,
         "Guarantees that are under-used, with the evidence and what could be released",
         wire.Underused,
     ),
-    Endpoint("GET", "/admin/v1/releases", releases, "What was released, the newest first", wire.Releases),
+    Endpoint(
+        "GET",
+        "/admin/v1/releases",
+        releases,
+        Permission.READ_STATUS,
+        ACROSS,
+        "What was released, the newest first",
+        wire.Releases,
+    ),
     Endpoint(
         "POST",
         "/admin/v1/releases",
         release,
+        Permission.RELEASE,
+        TENANT_OF_BODY,
         "A part of a tenant's guarantee is everybody's until that is undone; what is in use stays",
         Release,
         body=wire.NewRelease,
         status=201,
-        audited=True,
     ),
     Endpoint(
         "POST",
         "/admin/v1/releases/{tenant}/undo",
         undo,
+        Permission.UNDO_RELEASE,
+        TENANT_OF_PATH,
         "The tenant's whole guarantee holds again; answered with what is undone",
         wire.Releases,
         ByTenant,
-        audited=True,
     ),
 )

@@ -1,10 +1,12 @@
-"""One request: what it waits or waited for, and its records. A tenant may ask about its own."""
+"""One request: what it waits or waited for, and its records."""
 
 import msgspec
 
+from commonpool.access.permissions import Permission
 from commonpool.api import views, wire
 from commonpool.api.http import Endpoint
-from commonpool.api.operations import NotFoundError, Operations, Principal
+from commonpool.api.operations import NotFoundError, Operations
+from commonpool.api.subjects import Asked, Subject, Who
 
 
 class ById(msgspec.Struct, frozen=True):
@@ -13,16 +15,23 @@ class ById(msgspec.Struct, frozen=True):
     id: str
 
 
-async def request(operations: Operations, query: ById, who: Principal | None) -> wire.RequestStory:
+async def request(operations: Operations, query: ById, _: Who) -> wire.RequestStory:
     live = operations.live(query.id)  # first: what ends meanwhile is among the records then
-    attempts = tuple(map(views.attempt, await operations.record(query.id)))
-    owner = next((known.tenant for known in (live, *attempts) if known), None)
-    if owner is None or (who is not None and who.tenant != owner):
-        raise NotFoundError(
-            f"no request {query.id!r} is known; take the id from the x-request-id of its answer (one that was refused"
-            " before it reached a queue leaves no record)"
-        )
-    return wire.RequestStory(query.id, live, attempts)
+    return wire.RequestStory(query.id, live, tuple(map(views.attempt, await operations.record(query.id))))
+
+
+async def _owner(operations: Operations, asked: Asked) -> str | None:
+    live = operations.live(asked.params.id)
+    if live is not None:
+        return live.tenant
+    return next((record.tenant for record in await operations.record(asked.params.id)), None)
+
+
+def _unknown(_: Operations, asked: Asked) -> NotFoundError:
+    return NotFoundError(
+        f"no request {asked.params.id!r} is known; take the id from the x-request-id of its answer (one that was"
+        " refused before it reached a queue leaves no record)"
+    )
 
 
 ENDPOINTS = (
@@ -30,9 +39,10 @@ ENDPOINTS = (
         "GET",
         "/admin/v1/requests/{id}",
         request,
+        Permission.READ_REQUESTS,
+        Subject(_owner, _unknown),
         "What one request waits or waited for, and its records",
         wire.RequestStory,
         ById,
-        by_tenant=True,
     ),
 )

@@ -7,6 +7,8 @@ from starlette.routing import BaseRoute
 
 from commonpool import __version__
 from commonpool.api import (
+    accounts,
+    audit,
     bill,
     config,
     grants,
@@ -14,6 +16,7 @@ from commonpool.api import (
     http,
     jobs,
     keys,
+    login,
     metrics,
     nodes,
     openapi,
@@ -24,6 +27,7 @@ from commonpool.api import (
     releases,
     replicas,
     requests,
+    sessions,
     status,
     trace,
     usage,
@@ -44,14 +48,21 @@ ENDPOINTS: tuple[http.Endpoint, ...] = (
     *requests.ENDPOINTS,
     *trace.ENDPOINTS,
     *keys.ENDPOINTS,
+    *accounts.ENDPOINTS,
+    *sessions.ENDPOINTS,
     *grants.ENDPOINTS,
     *releases.ENDPOINTS,
     *jobs.ENDPOINTS,
     *config.ENDPOINTS,
+    *audit.ENDPOINTS,
     *metrics.ENDPOINTS,
 )
 
 
 def application(operations: Operations, extra: Sequence[BaseRoute] = ()) -> Starlette:
-    """The control plane: the admin API over these operations, its description, and `extra` pages beside it."""
-    return http.application(operations, (*ENDPOINTS, *openapi.endpoints(ENDPOINTS, __version__)), extra)
+    """The control plane: the admin API over these operations, its description, and pages beside it.
+
+    Those on which people log in are always there, `extra` ones where they are given.
+    """
+    endpoints = (*ENDPOINTS, *openapi.endpoints(ENDPOINTS, __version__))
+    return http.application(operations, endpoints, (*login.routes(operations), *extra))

@@ -1,23 +1,30 @@
 """One request down to the money: every attempt of it, and every posting that it made or will make."""
 
+from commonpool.access.permissions import Permission
 from commonpool.api import bill_wire, views
 from commonpool.api.http import Endpoint
-from commonpool.api.operations import NotFoundError, Operations, Principal, Settled
+from commonpool.api.operations import NotFoundError, Operations, Settled
 from commonpool.api.requests import ById
+from commonpool.api.subjects import Asked, Subject, Who
 from commonpool.core.ledger import Posting, tenant_account
 from commonpool.core.pricing import round_lines
 
 
-async def trace(operations: Operations, query: ById, who: Principal | None) -> bill_wire.RequestPostings:
-    found = await operations.bills().settled(query.id)
-    if not found or (who is not None and who.tenant != found[0].record.tenant):
-        raise NotFoundError(
-            f"no attempt at {query.id!r} has ended, or it is older than the records that are kept; take the id from the"
-            " x-request-id of its answer"
-        )
-    attempts = tuple(map(shown, found))
+async def trace(operations: Operations, query: ById, _: Who) -> bill_wire.RequestPostings:
+    attempts = tuple(map(shown, await operations.bills().settled(query.id)))
     return bill_wire.RequestPostings(
         query.id, operations.config().currency, attempts, sum(attempt.cost_micro for attempt in attempts)
+    )
+
+
+async def _owner(operations: Operations, asked: Asked) -> str | None:
+    return next((record.tenant for record in await operations.record(asked.params.id)), None)
+
+
+def _unknown(_: Operations, asked: Asked) -> NotFoundError:
+    return NotFoundError(
+        f"no attempt at {asked.params.id!r} has ended, or it is older than the records that are kept; take the id from"
+        " the x-request-id of its answer"
     )
 
 
@@ -57,9 +64,10 @@ ENDPOINTS = (
         "GET",
         "/admin/v1/requests/{id}/postings",
         trace,
+        Permission.READ_REQUESTS,
+        Subject(_owner, _unknown),
         "What one request or job cost: every attempt with its postings by hour",
         bill_wire.RequestPostings,
         ById,
-        by_tenant=True,
     ),
 )

@@ -2,9 +2,11 @@
 
 import msgspec
 
+from commonpool.access.permissions import Permission
 from commonpool.api import views, wire
-from commonpool.api.http import BadRequestError, Endpoint
-from commonpool.api.operations import Operations
+from commonpool.api.http import Endpoint
+from commonpool.api.operations import BadRequestError, Operations
+from commonpool.api.subjects import ACROSS, Who
 from commonpool.store.contract import FILTERABLE, Place, UsageRow
 
 RECORDS_MAX = 1000  # in one answer: about a megabyte
@@ -38,9 +40,9 @@ class RecordsQuery(Period, frozen=True):
     after: str = ""
 
 
-async def records(operations: Operations, query: RecordsQuery) -> wire.Records:
+async def records(operations: Operations, query: RecordsQuery, who: Who) -> wire.Records:
     since_ns, until_ns = between(operations, query)
-    found = await operations.records(since_ns, until_ns, _place(query.after), RECORDS_MAX)
+    found = await operations.records(since_ns, until_ns, _place(query.after), RECORDS_MAX, who.scope.names())
     last = found[-1] if len(found) == RECORDS_MAX else None
     after = None if last is None else f"{last.arrived_ns}.{last.attempt}.{last.request_id}"
     return wire.Records(tuple(map(views.attempt, found)), after)
@@ -57,11 +59,11 @@ def _place(after: str) -> Place | None:
         raise BadRequestError(f"after {after!r} is not the `after` of an answer", param="after") from None
 
 
-async def usage(operations: Operations, query: UsageQuery) -> wire.UsageTable:
+async def usage(operations: Operations, query: UsageQuery, who: Who) -> wire.UsageTable:
     by = tuple(name.strip() for name in query.by.split(",") if name.strip())
     since_ns, until_ns = between(operations, query)
     filters = {name: getattr(query, name) for name in FILTERABLE if getattr(query, name)}
-    table = await operations.usage(by, since_ns, until_ns, filters)
+    table = await operations.usage(by, since_ns, until_ns, who.scope.filters(filters))
     return wire.UsageTable(
         by=table.by,
         since_ns=since_ns,
@@ -72,7 +74,7 @@ async def usage(operations: Operations, query: UsageQuery) -> wire.UsageTable:
     )
 
 
-async def loans(operations: Operations, query: Period) -> wire.LoanTable:
+async def loans(operations: Operations, query: Period, who: Who) -> wire.LoanTable:
     since_ns, until_ns = between(operations, query)
     sums = tuple(
         wire.LoanSum(
@@ -83,7 +85,7 @@ async def loans(operations: Operations, query: Period) -> wire.LoanTable:
             row.length_ns_mean,
             row.length_ns_max,
         )
-        for row in await operations.loans(since_ns, until_ns)
+        for row in await operations.loans(since_ns, until_ns, who.scope.names())
     )
     return wire.LoanTable(since_ns, until_ns, sums)
 
@@ -117,8 +119,33 @@ def _row(row: UsageRow) -> wire.UsageRow:
 
 ENDPOINTS = (
     Endpoint(
-        "GET", "/admin/v1/usage", usage, "Use and cost of a period, grouped and added up", wire.UsageTable, UsageQuery
+        "GET",
+        "/admin/v1/usage",
+        usage,
+        Permission.READ_USAGE,
+        ACROSS,
+        "Use and cost of a period, grouped and added up",
+        wire.UsageTable,
+        UsageQuery,
     ),
-    Endpoint("GET", "/admin/v1/records", records, "Each attempt of a period, in pages", wire.Records, RecordsQuery),
-    Endpoint("GET", "/admin/v1/loans", loans, "Who lent to whom in a period", wire.LoanTable, Period),
+    Endpoint(
+        "GET",
+        "/admin/v1/records",
+        records,
+        Permission.READ_USAGE,
+        ACROSS,
+        "Each attempt of a period, in pages",
+        wire.Records,
+        RecordsQuery,
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v1/loans",
+        loans,
+        Permission.READ_USAGE,
+        ACROSS,
+        "Who lent to whom in a period",
+        wire.LoanTable,
+        Period,
+    ),
 )

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
+from commonpool.access.scope import Scope
 from commonpool.api import wire
 from commonpool.core import explain, pictures, trial
-from commonpool.core.model import Hardware, Outcome, Pool, Request, UsageRecord, Wait
+from commonpool.core.model import Hardware, Outcome, Policy, Pool, Request, UsageRecord, Wait
 from commonpool.core.state import State
 from commonpool.core.views import BudgetView, LoanView, ModelView, PoolView, TenantView
 
@@ -88,6 +91,29 @@ def loans(views: Iterable[LoanView]) -> tuple[wire.LoanStatus, ...]:
             due=any(view.due for view in pair),
         )
         for (lender, borrower), pair in sorted(pairs.items())
+    )
+
+
+def within(status: wire.Status, scope: Scope, policy: Policy) -> wire.Status:
+    """What concerns these tenants: theirs, and of the pools and models that they share with others how those stand.
+
+    Who lends to them or borrows from them is named, as on their bills. What runs where is the operators' own, and so
+    are warnings, which may speak of anybody.
+    """
+    own = scope.of(policy.tenants)
+    pools = {tenant.pool for tenant in own.values()}
+    models = {name for tenant in own.values() for name in tenant.models or policy.deployments}
+    return msgspec.structs.replace(
+        status,
+        pools=tuple(each for each in status.pools if each.name in pools),
+        tenants=tuple(each for each in status.tenants if each.name in scope),
+        replicas=(),
+        models=tuple(each for each in status.models if each.name in models),
+        loans=tuple(each for each in status.loans if each.lender in own or each.borrower in own),
+        warnings=(),
+        devices=(),
+        jobs=tuple(each for each in status.jobs if each.tenant in scope),
+        resources=tuple(each for each in status.resources if each.tenant in own),
     )
 
 

@@ -16,6 +16,7 @@ from commonpool.core.hints import Hint
 from commonpool.core.model import NO_LIMITS, Hardware, Limits, ReclaimPolicy, UsageRecord
 from commonpool.core.pictures import NodeView, PoolDevices, ResourceUse, TenantJobs
 from commonpool.core.underuse import Underuse
+from commonpool.store.audit import Fault, Outcome
 from commonpool.store.releases import Release
 
 Ns = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -535,3 +536,51 @@ class Changes(msgspec.Struct, frozen=True):
     revision: int
     changes: tuple[Change, ...]
     warnings: tuple[str, ...] = ()
+
+
+class PolicyFiles(msgspec.Struct, frozen=True):
+    """Policies in Cedar, and the schema that they are checked against, by file; `digest` tells two editions apart."""
+
+    files: dict[str, str]
+    digest: str
+
+
+# -- the audit log ----------------------------------------------------------------------------------------------------
+
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """Decisions alike, `count` of them, from `at_ns` until `until_ns`; the rest is of the first one.
+
+    `tenant` is whose things it was about, "" where those of the platform or of several. `lost` counts decisions that
+    could not be kept. `hash` is in hexadecimal: docs/authorization.md says what it is made of.
+    """
+
+    number: int
+    at_ns: int
+    until_ns: int
+    count: int
+    caller: str
+    action: str
+    tenant: str
+    outcome: Outcome
+    method: str
+    path: str
+    peer: str
+    policies: tuple[str, ...]
+    hash: str
+
+
+class AuditEntries(msgspec.Struct, frozen=True):
+    """Entries, the newest first. `after` asks for those that follow, None where these are the last."""
+
+    entries: tuple[AuditEntry, ...]
+    after: str | None
+
+
+class AuditVerdict(msgspec.Struct, frozen=True):
+    """Whether the log is as it was written: `faults` says where it is not. `head` is what to keep elsewhere."""
+
+    whole: bool
+    entries: int
+    head: str
+    faults: tuple[Fault, ...]

@@ -15,7 +15,7 @@ from commonpool.config import Config
 from commonpool.config.billing import rates
 from commonpool.config.calendar import Calendar
 from commonpool.core.billing import Bill, Day, Lent, bill, forecast, matrix
-from commonpool.core.ledger import Kind, LedgerError, Rates
+from commonpool.core.ledger import Kind, LedgerError, Rates, tenant_account
 from commonpool.core.model import NS_PER_HOUR, UNPRICED, UsageRecord
 from commonpool.core.settling import hours_of, settle
 from commonpool.core.statement import CORRECTION, FINEST, WORK, Statement, fold
@@ -56,8 +56,10 @@ class Bills:
     async def bill(self, start_ns: int, end_ns: int, by: Sequence[str], filters: Filters) -> Billed:
         return await asyncio.to_thread(self._bill, start_ns, end_ns, by, filters)
 
-    async def lending(self, start_ns: int, end_ns: int) -> tuple[int, Mapping[tuple[str, str], Lent]]:
-        return await asyncio.to_thread(self._lending, start_ns, end_ns)
+    async def lending(
+        self, start_ns: int, end_ns: int, tenants: Sequence[str] | None
+    ) -> tuple[int, Mapping[tuple[str, str], Lent]]:
+        return await asyncio.to_thread(self._lending, start_ns, end_ns, tenants)
 
     async def months(self) -> Sequence[Month]:
         return await asyncio.to_thread(self._months)
@@ -136,10 +138,14 @@ class Bills:
             )
             yield name, Day(since, until, *calendar.month(name[:7]), postings)
 
-    def _lending(self, start_ns: int, end_ns: int) -> tuple[int, Mapping[tuple[str, str], Lent]]:
+    def _lending(
+        self, start_ns: int, end_ns: int, tenants: Sequence[str] | None
+    ) -> tuple[int, Mapping[tuple[str, str], Lent]]:
         self._check_prices(end_ns)
         until_ns = max(start_ns, min(end_ns, self._until(start_ns)))
         filters = {"kind": [Kind.BORROWED.value]}
+        if tenants is not None:
+            filters["account"] = [tenant_account(tenant) for tenant in tenants]
         return until_ns, matrix(day for _, day in self._days(start_ns, until_ns, filters))
 
     # -- how far the books are -----------------------------------------------------------------------------------------

@@ -19,6 +19,13 @@ import structlog
 from starlette.routing import BaseRoute
 
 from commonpool import __version__
+from commonpool.access import policy_files
+from commonpool.access.audit import AuditLog
+from commonpool.access.callers import Caller, by_admin_key, by_data_key
+from commonpool.access.people import People
+from commonpool.access.policy import Authority
+from commonpool.access.policy_files import Policies
+from commonpool.access.tls import TlsError
 from commonpool.api import routes, views, wire
 from commonpool.api.operations import ConflictError, OperationError, UnavailableError
 from commonpool.api.server import Server
@@ -26,7 +33,7 @@ from commonpool.app.billing import Bills
 from commonpool.app.house import House, LocalHouse
 from commonpool.config import Config, Sources
 from commonpool.config.billing import rates
-from commonpool.config.structs import Address
+from commonpool.config.structs import Address, Tls
 from commonpool.control.books import Books, Scope
 from commonpool.control.budgets import Budgets, warning
 from commonpool.control.held import Held
@@ -38,15 +45,15 @@ from commonpool.core import moves, pictures, underuse
 from commonpool.core import views as core_views
 from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
-from commonpool.core.model import NS_PER_HOUR, NS_PER_S, UsageRecord
+from commonpool.core.model import NO_LIMITS, NS_PER_HOUR, NS_PER_S, UsageRecord
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
 from commonpool.gateway.desk import CoreDesk
-from commonpool.gateway.identity import Principal
 from commonpool.gateway.rates import rate_headers
 from commonpool.observe import gauges
 from commonpool.observe.metrics import BooksGauges, Gauges, JournalGauges, Meter, ReplicaGauges
 from commonpool.observe.waits import Waits
+from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, Place, StoreError, UsageTable
 from commonpool.store.journal import Journal
 from commonpool.store.keys import NewKey, mint, rotate
@@ -114,6 +121,7 @@ class Product:
         self._underused_at: tuple[object, ...] = ()
         self._gateway_port = self._control_port = 0
         # 1. What is kept, and who may come in.
+        self._authority = Authority(policy_files.load(config.access.policies))
         self._store = open_store(config)
         try:
             self._journal = Journal(config.state / "journal")
@@ -124,8 +132,10 @@ class Product:
         self._started_ns = self._clock()
         self._recovered = False  # whether the attempts of before that are lost have their records
         self._writer = Writer(self._journal, self._store, report=log.warning)
+        self._audit = AuditLog(self._store, self._clock)
         self._identity = house.identity(self._store.list_keys(), self._clock)
         self._config = self._recall(config)
+        self._people = People(self._store, self._clock, lambda: self._config.access)
         # 2. Who decides, and who watches.
         self._meter = Meter(self._gauges)
         self._waits = Waits()
@@ -153,7 +163,9 @@ class Product:
             limits=self._limits,
             failed=lambda _status, code: self._meter.refused("", code),
         )
-        self._control = Server(routes.application(self, extra_routes))
+        self._control = Server(
+            routes.application(self, extra_routes), self._config.listen.control_tls, self._config.timeouts.header_ns
+        )
         self._supervisor = Supervisor(
             self._config,
             self._clock,
@@ -178,6 +190,8 @@ class Product:
     async def start(self) -> None:
         """Listen, then bring the engines up; returns when every model has a ready replica."""
         self._writer.start()
+        for key in self._store.list_keys():
+            self._tell(key)
         self._first_keys()
         underuse.recall(self._desk.machine.state, self._store.demand(), self._clock())
         await self._budgets.look()
@@ -190,6 +204,7 @@ class Product:
         await self._supervisor.adopt()
         await self._jobs.start()
         await self._nodes.look()  # what the jobs of before use is ours
+        self._spawn(self._audit.run())
         self._spawn(self._tick())
         self._spawn(self._nodes.watch())
         self._spawn(self._keep_demand())
@@ -241,6 +256,8 @@ class Product:
         self._desk.replicas = None  # what ends now is not replaced
         await self._supervisor.close()
         await self._control.stop()
+        await self._people.close()
+        await self._audit.write(all_of_it=True)
         await self._save_demand()
         self._desk.tick()  # the last try for what could not be written
         self._held.note_all()
@@ -253,10 +270,10 @@ class Product:
         self._store.close()
 
     def started(self) -> Started:
-        gateway, control = self._config.listen.gateway, self._config.listen.control
+        listen = self._config.listen
         return Started(
-            gateway=_url(gateway.host, self._gateway_port),
-            control=_url(control.host, self._control_port),
+            gateway=_url(listen.gateway.host, self._gateway_port, listen.gateway_tls),
+            control=_url(listen.control.host, self._control_port, listen.control_tls),
             models=tuple(self._config.models),
             tenants=tuple(self._config.policy.tenants),
             new_keys=self._new_keys,
@@ -339,16 +356,16 @@ class Product:
         return msgspec.structs.replace(config, policy=msgspec.structs.replace(config.policy, revision=revision))
 
     def _first_keys(self) -> None:
-        """On the very first start each tenant gets a key for its first app."""
+        """On the very first start each tenant gets a key for its first app; the platform, where it needs one."""
         if self._store.list_keys():
             return
-        new = [
-            mint(tenant=tenant, app=next(iter(apps)), now_ns=self._clock(), note="made at the first start")
-            for tenant, apps in self._config.apps.items()
-        ]
+        about: dict[str, Any] = {"now_ns": self._clock(), "note": "made at the first start"}
+        new = [mint(tenant=tenant, app=next(iter(apps)), **about) for tenant, apps in self._config.apps.items()]
+        if not self._config.access.local:
+            new.append(mint(tenant="", app="", scope="admin", **about))
         for each in new:
             self._store.add_key(each.key)
-            self._identity.add(each.key)
+            self._take_up(each.key)
         self._new_keys = tuple(new)
 
     # -- what the parts ask --------------------------------------------------------------------------------------------
@@ -360,9 +377,9 @@ class Product:
     def _in_flight(self, replica_id: str) -> int:
         return core_views.in_flight(self._desk.machine.state, replica_id)
 
-    def _limits(self, tenant: str) -> bytes:
-        """The rate-limit headers of an answer; empty for a tenant without such limits."""
-        requests, tokens = core_views.rates(self._desk.machine.state, tenant, self._clock())
+    def _limits(self, tenant: str, app: str, key: str) -> bytes:
+        """The rate-limit headers of an answer: of its tenant, app and key, the tightest; empty where none has any."""
+        requests, tokens = core_views.rates(self._desk.machine.state, tenant, self._clock(), app, key)
         return (rate_headers(b"requests", requests) if requests else b"") + (
             rate_headers(b"tokens", tokens) if tokens else b""
         )
@@ -390,7 +407,7 @@ class Product:
 
     def _warnings(self) -> tuple[str, ...]:
         found = [*self._config.warnings, *self._notes]
-        found += [sentence for sentence in (self._journal.trouble, self._writer.alarm) if sentence]
+        found += [said for said in (self._journal.trouble, self._writer.alarm, self._audit.trouble) if said]
         if self._clock.behind_ns:
             found.append(
                 f"The machine's clock was {self._clock.behind_ns // NS_PER_S} s behind what was noted last when the "
@@ -418,17 +435,36 @@ class Product:
     def now_ns(self) -> int:
         return self._clock()
 
-    def admin(self, authorization: bytes) -> bool:
-        principal = self._identity.identify(authorization)
-        return principal is not None and principal.scope == "admin"
+    async def by_key(self, authorization: bytes, peer: str | None) -> Caller | None:
+        principal = self._identity.identify(authorization, peer)
+        if principal is None:
+            return None
+        if principal.scope == "data":
+            return by_data_key(principal.key_id, principal.tenant, principal.app, principal.tier or "")
+        if principal.account:
+            return await self._people.service(principal.account)
+        return by_admin_key(principal.key_id, principal.role, principal.tenant)
 
-    def caller(self, authorization: bytes) -> str:
-        principal = self._identity.identify(authorization)
-        return principal.key_id if principal is not None and principal.scope == "admin" else ""
+    def people(self) -> People:
+        return self._people
 
-    def principal(self, authorization: bytes) -> Principal | None:
-        principal = self._identity.identify(authorization)
-        return principal if principal is not None and principal.scope == "data" else None
+    async def remove_account(self, name: str) -> tuple[str, ...]:
+        revoked = await self._people.accounts.remove(name)
+        for key_id in revoked:
+            self._identity.revoke(key_id)
+        return revoked
+
+    def authority(self) -> Authority:
+        return self._authority
+
+    def audit(self) -> AuditLog:
+        return self._audit
+
+    async def audited(
+        self, filters: Filters, since_ns: int, until_ns: int, before: int | None, limit: int
+    ) -> Sequence[AuditEntry]:
+        await self._audit.write()
+        return await asyncio.to_thread(self._store.audit, filters, since_ns, until_ns, before, limit)
 
     def status(self) -> wire.Status:
         state = self._desk.machine.state
@@ -499,7 +535,7 @@ class Product:
     def sources(self) -> Sources:
         return self._sources
 
-    async def apply(self, sources: Sources, config: Config, revision: int) -> None:
+    async def apply(self, sources: Sources, config: Config, policies: Policies, revision: int) -> None:
         """Keep it, then decide by it; replicas follow in the background. Nothing is changed when keeping fails."""
         async with self._applying:
             if revision != self._config.policy.revision:
@@ -520,6 +556,7 @@ class Product:
             policy = msgspec.structs.replace(config.policy, revision=revision + 1)
             self._config = msgspec.structs.replace(config, policy=policy)
             self._sources = sources
+            self._authority = Authority(policies)
             self._notes = []
             self._supervisor.configure(self._config)
             self._desk.configure(policy)
@@ -563,8 +600,8 @@ class Product:
         self._desk.released(tenant, 0)
         return undone
 
-    async def releases(self) -> Sequence[Release]:
-        return await asyncio.to_thread(self._store.releases)
+    async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
+        return await asyncio.to_thread(self._store.releases, tenants=tenants)
 
     def jobs(self) -> Jobs:
         return self._jobs
@@ -575,14 +612,18 @@ class Product:
     async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
         return await asyncio.to_thread(self._after_flush, lambda: self._store.usage(by, since_ns, until_ns, filters))
 
-    async def loans(self, since_ns: int, until_ns: int) -> Sequence[LoanRow]:
-        return await asyncio.to_thread(self._after_flush, lambda: self._store.loans(since_ns, until_ns))
+    async def loans(self, since_ns: int, until_ns: int, tenants: Sequence[str] | None) -> Sequence[LoanRow]:
+        return await asyncio.to_thread(self._after_flush, lambda: self._store.loans(since_ns, until_ns, tenants))
 
     async def record(self, request_id: str) -> Sequence[UsageRecord]:
         return await asyncio.to_thread(self._after_flush, lambda: self._store.record(request_id))
 
-    async def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> Sequence[UsageRecord]:
-        return await asyncio.to_thread(self._after_flush, lambda: self._store.records(since_ns, until_ns, after, limit))
+    async def records(
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None
+    ) -> Sequence[UsageRecord]:
+        return await asyncio.to_thread(
+            self._after_flush, lambda: self._store.records(since_ns, until_ns, after, limit, tenants)
+        )
 
     def live(self, request_id: str) -> wire.LiveRequest | None:
         request = self._desk.open_request(request_id)
@@ -610,21 +651,33 @@ class Product:
             limits=new.limits,
         )
         await asyncio.to_thread(self._store.add_key, made.key)
-        self._identity.add(made.key)
+        self._take_up(made.key)
         return made
 
     async def revoke_key(self, key_id: str) -> Key:
         key = await asyncio.to_thread(self._store.revoke_key, key_id, self._clock())
-        self._identity.revoke(key_id)
+        self._take_up(key)
         return key
 
     async def rotate_key(self, key_id: str, overlap_ns: int) -> NewKey:
         new, old = await asyncio.to_thread(
             lambda: rotate(self._store, key_id, now_ns=self._clock(), overlap_ns=overlap_ns)
         )
-        self._identity.add(new.key)
-        self._identity.add(old)
+        self._take_up(new.key)
+        self._take_up(old)
         return new
+
+    def _take_up(self, key: Key) -> None:
+        """A key that was made or has changed: its limits are known before anything can come with it."""
+        self._tell(key)
+        self._identity.add(key)
+
+    def _tell(self, key: Key) -> None:
+        """What the core is to know of a key."""
+        if key.revoked_ns is not None:
+            self._desk.key_revoked(key.key_id, key.tenant)
+        elif key.limits != NO_LIMITS:
+            self._desk.key_limited(key.key_id, key.limits)
 
     def _after_flush(self, question: Callable[[], T]) -> T:
         self._flush()
@@ -638,6 +691,9 @@ async def _listen(start: Callable[[Address], Awaitable[int]], address: Address, 
     where = f"{address.host}:{address.port}"
     try:
         return await start(address)
+    except TlsError as error:
+        why = getattr(error, "cause", error)  # from another process it comes wrapped, with its trace
+        raise StartError(f"Cannot listen on {where}: {why}") from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise StartError(f"{where} is taken by another program: stop it, or set {key} to a free port.") from error
@@ -651,5 +707,5 @@ def _named(files: Mapping[str, str]) -> dict[str, str]:
     return {Path(file).name: text for file, text in files.items()}
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _url(host: str, port: int, tls: Tls | None) -> str:
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -155,7 +155,7 @@ class Jobs:
         """Keep a job, whose id is given here, and have it wait. Raises JobError, BackendError or StoreError."""
         if self.closed:
             raise JobError("The product is stopping; submit the job again when it runs.")
-        await asyncio.to_thread(self.backend.check, task)
+        await asyncio.to_thread(self.backend.check, task, job.tenant)
         now = self.clock()
         job = msgspec.structs.replace(job, id=self._new_id())
         size = definition_bytes(job, task)
@@ -174,10 +174,12 @@ class Jobs:
         self._keep(keeper)
         return record
 
-    async def list(self, tenant: str | None, *, every: bool, after: JobPlace | None, limit: int) -> Sequence[JobRecord]:
-        """Jobs of a tenant (None: of all), open ones or `every` one, the newest first."""
+    async def list(
+        self, tenants: Sequence[str] | None, *, every: bool, after: JobPlace | None, limit: int
+    ) -> Sequence[JobRecord]:
+        """Jobs of these tenants (None: of all), open ones or `every` one, the newest first."""
         states = tuple(JobState) if every else OPEN
-        return await asyncio.to_thread(self.store.jobs, tenant, states, after, limit)
+        return await asyncio.to_thread(self.store.jobs, tenants, states, after, limit)
 
     async def show(self, job_id: str) -> tuple[JobRecord, tuple[JobAttempt, ...]]:
         """A job and its latest attempts, in order. Raises JobNotFoundError."""

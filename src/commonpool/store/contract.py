@@ -13,7 +13,9 @@ from commonpool.store.accounts import AccountStore
 from commonpool.store.audit import AuditStore
 from commonpool.store.jobs import JobStore
 from commonpool.store.ledger import LedgerStore
+from commonpool.store.prompts import PromptStore
 from commonpool.store.releases import ReleaseStore
+from commonpool.store.secrets import SecretStore
 
 Scope = Literal["data", "admin"]
 Filters = Mapping[str, Sequence[str]]
@@ -145,7 +147,9 @@ class UsageSink(Protocol):
         """Returns when what was added survives a power cut."""
 
 
-class Store(UsageSink, JobStore, ReleaseStore, LedgerStore, AccountStore, AuditStore, Protocol):
+class Store(
+    UsageSink, JobStore, ReleaseStore, LedgerStore, AccountStore, AuditStore, SecretStore, PromptStore, Protocol
+):
     """A whole store."""
 
     def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters = NO_FILTERS) -> UsageTable:
@@ -154,14 +158,22 @@ class Store(UsageSink, JobStore, ReleaseStore, LedgerStore, AccountStore, AuditS
         No value given for a dimension keeps nothing. QueryError for other names.
         """
 
-    def loans(self, since_ns: int, until_ns: int) -> tuple[LoanRow, ...]:
-        """Who borrowed from whom, for the requests that arrived in [since_ns, until_ns), sorted by lender, borrower."""
+    def loans(self, since_ns: int, until_ns: int, tenants: Sequence[str] | None = None) -> tuple[LoanRow, ...]:
+        """Who borrowed from whom, for the requests that arrived in [since_ns, until_ns), sorted by lender, borrower.
+
+        `tenants` keeps the loans that one of them is a party to.
+        """
 
     def record(self, request_id: str) -> tuple[UsageRecord, ...]:
         """All attempts at a request, in order; empty where it is unknown."""
 
-    def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> tuple[UsageRecord, ...]:
-        """Attempts at what arrived in [since_ns, until_ns), by their places: the first `limit` after one, or of all."""
+    def records(
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None = None
+    ) -> tuple[UsageRecord, ...]:
+        """Attempts at what arrived in [since_ns, until_ns), by their places: the first `limit` after one, or of all.
+
+        `tenants` keeps theirs.
+        """
 
     def add_key(self, key: Key) -> None:
         """Keeps a new key. StoreError where its id is taken."""

@@ -118,9 +118,9 @@ class JobStore(Protocol):
         """One job with its latest attempt."""
 
     def jobs(
-        self, tenant: str | None, states: Sequence[JobState], after: JobPlace | None, limit: int
+        self, tenants: Sequence[str] | None, states: Sequence[JobState], after: JobPlace | None, limit: int
     ) -> tuple[JobRecord, ...]:
-        """Jobs of a tenant (None: of all) in one of the states, the newest first: `limit` after a place, or of all."""
+        """Jobs of these tenants (None: of all) in one of the states, newest first: `limit` after a place, or of all."""
 
     def job_attempts(self, job_id: str, limit: int) -> tuple[JobAttempt, ...]:
         """The latest attempts at a job, in order."""

@@ -22,6 +22,7 @@ from commonpool.store.memory_audit import MemoryAudit
 from commonpool.store.memory_jobs import MemoryJobs
 from commonpool.store.memory_ledger import MemoryLedger
 from commonpool.store.memory_releases import MemoryReleases
+from commonpool.store.memory_secrets import MemorySecrets
 from commonpool.store.summary import (
     NS_PER_DAY,
     PERCENTS,
@@ -37,7 +38,7 @@ from commonpool.store.summary import (
 )
 
 
-class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger, MemoryAccounts, MemoryAudit):
+class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger, MemoryAccounts, MemoryAudit, MemorySecrets):
     """A `contract.Store` that forgets everything at its end and grows without bound until then."""
 
     def __init__(self) -> None:
@@ -76,13 +77,14 @@ class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger, MemoryAccounts, Memo
         overall = _quantiles([wait for line in waits.values() for wait in line])
         return table(question, lines, {keys: _quantiles(line) for keys, line in waits.items()}, overall)
 
-    def loans(self, since_ns: int, until_ns: int) -> tuple[LoanRow, ...]:
+    def loans(self, since_ns: int, until_ns: int, tenants: Sequence[str] | None = None) -> tuple[LoanRow, ...]:
         """See `Store.loans`."""
         check_range(since_ns, until_ns)
         found: dict[tuple[str, str], list[Loan]] = {}
         for record in self._between(since_ns, until_ns):
             for loan in record.loans:
-                found.setdefault((loan.lender, loan.borrower), []).append(loan)
+                if tenants is None or loan.lender in tenants or loan.borrower in tenants:
+                    found.setdefault((loan.lender, loan.borrower), []).append(loan)
         return tuple(
             LoanRow(
                 lender,
@@ -99,10 +101,16 @@ class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger, MemoryAccounts, Memo
         """See `Store.record`."""
         return tuple(record for key, record in sorted(self._records.items()) if key[0] == request_id)
 
-    def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> tuple[UsageRecord, ...]:
+    def records(
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None = None
+    ) -> tuple[UsageRecord, ...]:
         """See `Store.records`."""
         ordered = sorted(self._between(since_ns, until_ns), key=_place)
-        return tuple(record for record in ordered if after is None or _place(record) > after)[:limit]
+        return tuple(
+            record
+            for record in ordered
+            if (after is None or _place(record) > after) and (tenants is None or record.tenant in tenants)
+        )[:limit]
 
     def add_key(self, key: Key) -> None:
         """See `Store.add_key`."""

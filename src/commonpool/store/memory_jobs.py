@@ -35,13 +35,13 @@ class MemoryJobs:
         return self._jobs.get(job_id)
 
     def jobs(
-        self, tenant: str | None, states: Sequence[JobState], after: JobPlace | None, limit: int
+        self, tenants: Sequence[str] | None, states: Sequence[JobState], after: JobPlace | None, limit: int
     ) -> tuple[JobRecord, ...]:
         """See `JobStore.jobs`."""
         found = [
             record
             for record in self._jobs.values()
-            if tenant in {None, record.job.tenant}
+            if (tenants is None or record.job.tenant in tenants)
             and record.state in states
             and (after is None or record.place < after)
         ]
@@ -59,5 +59,5 @@ class MemoryJobs:
 
     def ended_jobs_beyond(self, tenant: str, keep: int, limit: int) -> tuple[str, ...]:
         """See `JobStore.ended_jobs_beyond`."""
-        ended = self.jobs(tenant, [state for state in JobState if state not in OPEN], None, len(self._jobs))
+        ended = self.jobs([tenant], [state for state in JobState if state not in OPEN], None, len(self._jobs))
         return tuple(record.job.id for record in ended[keep : keep + limit])

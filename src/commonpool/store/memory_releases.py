@@ -1,6 +1,6 @@
 """Releases and demand in memory: the part of `store.memory` that keeps them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -33,9 +33,9 @@ class MemoryReleases:
             self._releases[release.number - 1] = release
         return tuple(ended)
 
-    def releases(self, limit: int = 1000) -> tuple[Release, ...]:
+    def releases(self, limit: int = 1000, tenants: Sequence[str] | None = None) -> tuple[Release, ...]:
         """See `ReleaseStore.releases`."""
-        return tuple(self._releases[::-1][:limit])
+        return tuple(each for each in self._releases[::-1] if tenants is None or each.tenant in tenants)[:limit]
 
     def released(self) -> dict[str, int]:
         """See `ReleaseStore.released`."""

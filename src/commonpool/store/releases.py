@@ -1,6 +1,6 @@
 """What is kept of guarantees that are not used: releases, who made and undid them; and the demand of each tenant."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -9,10 +9,10 @@ from commonpool.core.underuse import Demand
 
 
 class Release(msgspec.Struct, frozen=True):
-    """So much of a tenant's guarantee was released. `released_by` and `undone_by` are ids of admin keys.
+    """So much of a tenant's guarantee was released. `released_by` and `undone_by` are callers.
 
-    They are "local" where somebody on the product's own machine did it without a key. `number` counts all releases,
-    from 1; it is 0 before one is kept. `undone_ns` is None while it holds.
+    They are called as in the audit log, such as "local" or "key:ID". `number` counts all releases, from 1; it is 0
+    before one is kept. `undone_ns` is None while it holds.
     """
 
     tenant: str
@@ -34,8 +34,8 @@ class ReleaseStore(Protocol):
     def undo_releases(self, tenant: str, at_ns: int, by: str) -> tuple[Release, ...]:
         """Ends all releases of a tenant that hold, and returns them, the oldest first."""
 
-    def releases(self, limit: int = 1000) -> tuple[Release, ...]:
-        """The releases, undone ones too, the newest first."""
+    def releases(self, limit: int = 1000, tenants: Sequence[str] | None = None) -> tuple[Release, ...]:
+        """The releases of these tenants (None: of all), undone ones too, the newest first."""
 
     def released(self) -> dict[str, int]:
         """How many milli_gpu each tenant has released, by the releases that hold."""

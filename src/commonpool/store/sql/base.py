@@ -17,8 +17,10 @@ from commonpool.store.contract import NO_FILTERS, ConfigRevision, Filters, Key, 
 from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, JobState
 from commonpool.store.ledger import Closing, EndPlace, HourWork, Period, Reading, Reconciliation
 from commonpool.store.lock import FolderLock
+from commonpool.store.prompts import PromptHead, PromptLog, PromptPlace, SealedPrompt
 from commonpool.store.releases import Release
-from commonpool.store.sql import accounts, audit, configs, hour, jobs, keys, ledger, releases, usage
+from commonpool.store.secrets import DataKey
+from commonpool.store.sql import accounts, audit, configs, hour, jobs, keys, ledger, prompts, releases, secrets, usage
 from commonpool.store.sql.connection import Connection
 from commonpool.store.summary import check_audit, check_range, query
 
@@ -61,21 +63,23 @@ class SqlStore(ABC):
         with self._snapshot() as connection:
             return usage.usage(connection, question)
 
-    def loans(self, since_ns: int, until_ns: int) -> tuple[LoanRow, ...]:
+    def loans(self, since_ns: int, until_ns: int, tenants: Sequence[str] | None = None) -> tuple[LoanRow, ...]:
         """See `Store.loans`."""
         check_range(since_ns, until_ns)
         with self._snapshot() as connection:
-            return usage.loans(connection, since_ns, until_ns)
+            return usage.loans(connection, since_ns, until_ns, tenants)
 
     def record(self, request_id: str) -> tuple[UsageRecord, ...]:
         """See `Store.record`."""
         with self._snapshot() as connection:
             return usage.record(connection, request_id)
 
-    def records(self, since_ns: int, until_ns: int, after: Place | None, limit: int) -> tuple[UsageRecord, ...]:
+    def records(
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None = None
+    ) -> tuple[UsageRecord, ...]:
         """See `Store.records`."""
         with self._snapshot() as connection:
-            return usage.records(connection, since_ns, until_ns, after, limit)
+            return usage.records(connection, since_ns, until_ns, after, limit, tenants)
 
     def add_key(self, key: Key) -> None:
         """See `Store.add_key`."""
@@ -142,6 +146,76 @@ class SqlStore(ABC):
         with self._transaction(durable=True) as connection:
             accounts.end_session(connection, digest)
 
+    def data_keys(self) -> tuple[DataKey, ...]:
+        """See `SecretStore.data_keys`."""
+        with self._snapshot() as connection:
+            return secrets.data_keys(connection)
+
+    def data_key(self, tenant: str) -> DataKey | None:
+        """See `SecretStore.data_key`."""
+        with self._snapshot() as connection:
+            return secrets.data_key(connection, tenant)
+
+    def add_data_key(self, key: DataKey) -> DataKey:
+        """See `SecretStore.add_data_key`."""
+        with self._transaction(durable=True) as connection:
+            return secrets.add_data_key(connection, key)
+
+    def rewrap_data_key(self, old: DataKey, new: DataKey) -> bool:
+        """See `SecretStore.rewrap_data_key`."""
+        with self._transaction(durable=True) as connection:
+            return secrets.rewrap_data_key(connection, old, new)
+
+    def forget_data_key(self, tenant: str) -> None:
+        """See `SecretStore.forget_data_key`."""
+        with self._transaction(durable=True) as connection:
+            secrets.forget_data_key(connection, tenant)
+
+    def prompt_logs(self) -> tuple[PromptLog, ...]:
+        """See `PromptStore.prompt_logs`."""
+        with self._snapshot() as connection:
+            return prompts.prompt_logs(connection)
+
+    def save_prompt_log(self, log: PromptLog) -> None:
+        """See `PromptStore.save_prompt_log`."""
+        with self._transaction(durable=True) as connection:
+            prompts.save_prompt_log(connection, log)
+
+    def drop_prompt_log(self, tenant: str) -> None:
+        """See `PromptStore.drop_prompt_log`."""
+        with self._transaction(durable=True) as connection:
+            prompts.drop_prompt_log(connection, tenant)
+
+    def add_prompts(self, entries: Sequence[SealedPrompt]) -> None:
+        """See `PromptStore.add_prompts`."""
+        with self._transaction(durable=False) as connection:
+            prompts.add_prompts(connection, entries)
+
+    def prompts(self, tenant: str, before: PromptPlace | None, limit: int) -> tuple[PromptHead, ...]:
+        """See `PromptStore.prompts`."""
+        with self._snapshot() as connection:
+            return prompts.prompts(connection, tenant, before, limit)
+
+    def prompt(self, tenant: str, request_id: str) -> SealedPrompt | None:
+        """See `PromptStore.prompt`."""
+        with self._snapshot() as connection:
+            return prompts.prompt(connection, tenant, request_id)
+
+    def prompt_bytes(self, tenant: str) -> int:
+        """See `PromptStore.prompt_bytes`."""
+        with self._snapshot() as connection:
+            return prompts.prompt_bytes(connection, tenant)
+
+    def delete_prompts(self, tenant: str, request_id: str | None = None) -> int:
+        """See `PromptStore.delete_prompts`."""
+        with self._transaction(durable=True) as connection:
+            return prompts.delete_prompts(connection, tenant, request_id)
+
+    def trim_prompts(self, tenant: str, before_ns: int, bytes_max: int) -> int:
+        """See `PromptStore.trim_prompts`."""
+        with self._transaction(durable=True) as connection:
+            return prompts.trim_prompts(connection, tenant, before_ns, bytes_max)
+
     def add_audit(self, entries: Sequence[AuditEntry]) -> Head:
         """See `AuditStore.add_audit`."""
         with self._transaction(durable=True) as connection:
@@ -191,11 +265,11 @@ class SqlStore(ABC):
             return jobs.job(connection, job_id)
 
     def jobs(
-        self, tenant: str | None, states: Sequence[JobState], after: JobPlace | None, limit: int
+        self, tenants: Sequence[str] | None, states: Sequence[JobState], after: JobPlace | None, limit: int
     ) -> tuple[JobRecord, ...]:
         """See `JobStore.jobs`."""
         with self._snapshot() as connection:
-            return jobs.jobs(connection, tenant, states, after, limit)
+            return jobs.jobs(connection, tenants, states, after, limit)
 
     def job_attempts(self, job_id: str, limit: int) -> tuple[JobAttempt, ...]:
         """See `JobStore.job_attempts`."""
@@ -222,10 +296,10 @@ class SqlStore(ABC):
         with self._transaction(durable=True) as connection:
             return releases.undo_releases(connection, tenant, at_ns, by)
 
-    def releases(self, limit: int = 1000) -> tuple[Release, ...]:
+    def releases(self, limit: int = 1000, tenants: Sequence[str] | None = None) -> tuple[Release, ...]:
         """See `ReleaseStore.releases`."""
         with self._snapshot() as connection:
-            return releases.releases(connection, limit)
+            return releases.releases(connection, limit, tenants)
 
     def released(self) -> dict[str, int]:
         """See `ReleaseStore.released`."""

@@ -70,16 +70,17 @@ def job(connection: Connection, job_id: str) -> JobRecord | None:
 
 def jobs(
     connection: Connection,
-    tenant: str | None,
+    tenants: Sequence[str] | None,
     states: Sequence[JobState],
     after: JobPlace | None,
     limit: int,
 ) -> tuple[JobRecord, ...]:
     """See `JobStore.jobs`."""
+    own = "" if tenants is None else f" AND {one_of('j.tenant', tenants)}"
     rows = connection.query(
-        f"{_JOB} WHERE {one_of('j.state', states)} AND (j.submitted_ns, j.job_id) < (?, ?)"
-        f"{'' if tenant is None else ' AND j.tenant = ?'} ORDER BY j.submitted_ns DESC, j.job_id DESC LIMIT ?",
-        (*states, *(after or _NEWEST_PLACE), *(() if tenant is None else (tenant,)), limit),
+        f"{_JOB} WHERE {one_of('j.state', states)} AND (j.submitted_ns, j.job_id) < (?, ?){own}"
+        " ORDER BY j.submitted_ns DESC, j.job_id DESC LIMIT ?",
+        (*states, *(after or _NEWEST_PLACE), *(tenants or ()), limit),
     )
     return tuple(map(_record, rows))
 

@@ -1,12 +1,12 @@
 """Releases and demand in SQL: each of these runs on one connection, inside a transaction of the store's."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from commonpool.core.underuse import Demand
 from commonpool.store.releases import Release
-from commonpool.store.sql.connection import Connection, placeholders
+from commonpool.store.sql.connection import Connection, one_of, placeholders
 
 _COLUMNS = ", ".join(Release.__struct_fields__)
 _GIVEN = tuple(name for name in Release.__struct_fields__ if name != "number")  # the database numbers them
@@ -31,9 +31,13 @@ def undo_releases(connection: Connection, tenant: str, at_ns: int, by: str) -> t
     return tuple(sorted((Release(*row) for row in rows), key=lambda release: release.number))
 
 
-def releases(connection: Connection, limit: int) -> tuple[Release, ...]:
+def releases(connection: Connection, limit: int, tenants: Sequence[str] | None) -> tuple[Release, ...]:
     """See `ReleaseStore.releases`."""
-    rows = connection.query(f"SELECT {_COLUMNS} FROM releases ORDER BY number DESC LIMIT ?", (limit,))  # noqa: S608 - ours
+    where = "" if tenants is None else f" WHERE {one_of('tenant', tenants)}"
+    rows = connection.query(
+        f"SELECT {_COLUMNS} FROM releases{where} ORDER BY number DESC LIMIT ?",  # noqa: S608 - ours
+        (*(tenants or ()), limit),
+    )
     return tuple(Release(*row) for row in rows)
 
 

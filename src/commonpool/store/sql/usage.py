@@ -79,13 +79,15 @@ def usage(connection: Connection, question: Query) -> UsageTable:
     return table(question, lines, _quantiles(connection, question, question.by) if question.by else {}, overall)
 
 
-def loans(connection: Connection, since_ns: int, until_ns: int) -> tuple[LoanRow, ...]:
+def loans(connection: Connection, since_ns: int, until_ns: int, tenants: Sequence[str] | None) -> tuple[LoanRow, ...]:
     """Who borrowed from whom."""
+    own = tenants or ()
+    party = "" if tenants is None else f" AND ({one_of('l.lender', own)} OR {one_of('l.borrower', own)})"
     rows = connection.query(
         f"SELECT l.lender, l.borrower, count(*), {LOAN_USE}, {summed(_LOAN_LENGTH)}, max({_LOAN_LENGTH})"  # noqa: S608 - no value is in it
-        f" FROM {LOANS} WHERE u.arrived_ns >= ? AND u.arrived_ns < ?"
+        f" FROM {LOANS} WHERE u.arrived_ns >= ? AND u.arrived_ns < ?{party}"
         " GROUP BY l.lender, l.borrower ORDER BY l.lender, l.borrower",
-        (since_ns, until_ns),
+        (since_ns, until_ns, *own, *own),
     )
     return tuple(
         LoanRow(
@@ -106,14 +108,20 @@ def record(connection: Connection, request_id: str) -> tuple[UsageRecord, ...]:
 
 
 def records(
-    connection: Connection, since_ns: int, until_ns: int, after: Place | None, limit: int
+    connection: Connection,
+    since_ns: int,
+    until_ns: int,
+    after: Place | None,
+    limit: int,
+    tenants: Sequence[str] | None,
 ) -> tuple[UsageRecord, ...]:
     """The first attempts of a period after a place, with their loans."""
+    own = "" if tenants is None else f" AND {one_of('tenant', tenants)}"
     return select_records(
         connection,
         "arrived_ns >= ? AND arrived_ns < ? AND (arrived_ns, request_id, attempt) > (?, ?, ?)"
-        " ORDER BY arrived_ns, request_id, attempt LIMIT ?",
-        (since_ns, until_ns, *(after or (-1, "", 0)), limit),
+        f"{own} ORDER BY arrived_ns, request_id, attempt LIMIT ?",
+        (since_ns, until_ns, *(after or (-1, "", 0)), *(tenants or ()), limit),
     )
 
 

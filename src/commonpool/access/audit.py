@@ -1,0 +1,193 @@
+"""What goes into the audit log, and when: changes before they are made, everything else within a second.
+
+A page that is open or a scraper asks the same thing again and again. The first time is an entry at once; what the same
+caller asks again of the same kind about the same tenant, with the same outcome, is counted, and is one entry a minute.
+So the log grows with what is done, not with how often somebody looks. Should the process be killed, at most the count
+of the last minute is lost; what was done is there.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+import structlog
+
+from commonpool.access.callers import Caller
+from commonpool.access.permissions import Permission
+from commonpool.core.keys import redact
+from commonpool.core.model import NS_PER_S
+from commonpool.store.audit import EMPTY, AuditEntry, AuditStore, Fault, Head, Outcome, faults
+from commonpool.store.contract import StoreError
+
+COUNT_NS: Final = 60 * NS_PER_S  # what is alike within this is counted
+HEAD_NS: Final = 3600 * NS_PER_S  # how often the head is logged, for whoever keeps the product's logs elsewhere
+POLL_S: Final = 1.0
+ALIKE_MAX: Final = 10_000  # kinds of decisions that are counted at a time; beyond, what was counted is written early
+DUE_MAX: Final = 10_000  # entries that wait while the store is away; beyond, decisions are only counted as lost
+TEXT_MAX: Final = 200  # of what a caller sends and the log repeats
+PAGE: Final = 5000
+
+log = structlog.get_logger()
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """Whether this caller may do that to a tenant, "" for the platform or several. The rest is what HTTP says."""
+
+    caller: Caller
+    permission: Permission
+    tenant: str
+    allowed: bool
+    policies: tuple[str, ...] = ()
+    method: str = ""
+    path: str = ""
+    peer: str = ""
+
+
+class _Counted(msgspec.Struct):
+    """Decisions alike since the entry of the first of them; `again` is the one that counts the others."""
+
+    since_ns: int
+    again: AuditEntry | None = None
+
+
+_Alike = tuple[str, str, str, Outcome]
+
+
+class AuditLog:
+    """Writes decisions into a store, in threads. `clock` gives nanoseconds since the epoch.
+
+    `trouble` says why it cannot be written, None where it can.
+    """
+
+    def __init__(self, store: AuditStore, clock: Callable[[], int]) -> None:
+        self._store = store
+        self._clock = clock
+        self._alike: dict[_Alike, _Counted] = {}
+        self._due: list[AuditEntry] = []
+        self._lost = 0
+        self._writing = asyncio.Lock()
+        self._head = store.audit_head()
+        self._logged = (0, EMPTY)
+        self.trouble: str | None = None
+
+    def note(self, decided: Decided) -> None:
+        """Will be written within a second, or is counted with others alike. Nothing is waited for."""
+        entry = self._entry(decided)
+        key = entry.caller, entry.action, entry.tenant, entry.outcome
+        counted = self._alike.get(key)
+        if counted is None:
+            if len(self._alike) >= ALIKE_MAX:
+                self._close_counts(self._clock() + COUNT_NS)
+                self._alike.clear()
+            self._alike[key] = _Counted(entry.at_ns)
+            self._add(entry)
+        elif counted.again is None:
+            counted.again = entry
+        else:
+            count = counted.again.count + 1
+            counted.again = msgspec.structs.replace(counted.again, count=count, until_ns=entry.at_ns)
+
+    async def keep(self, decided: Decided) -> None:
+        """Returns when it is written, so that it can be done. Raises StoreError: then it must not be."""
+        async with self._writing:
+            self._wrote(await asyncio.to_thread(self._store.add_audit, [self._entry(decided)]))
+
+    async def run(self) -> None:
+        """Write what is due, again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            await self.write()
+
+    async def write(self, *, all_of_it: bool = False) -> None:
+        """Write what is due; with `all_of_it` what is still counted too. Where that cannot be, `trouble` says why."""
+        self._close_counts(self._clock() + (COUNT_NS if all_of_it else 0))
+        async with self._writing:
+            due, lost = len(self._due), self._lost
+            if not due:
+                return
+            batch = [*self._due, *self._lost_entry(lost)]
+            try:
+                head = await asyncio.to_thread(self._store.add_audit, batch)
+            except StoreError as error:
+                self.trouble = f"The audit log cannot be written, so nothing can be changed: {error}"
+                return
+            del self._due[:due]  # more may have come since
+            self._lost -= lost
+            self._wrote(head)
+
+    async def verify(self, kept: Iterable[Head] = ()) -> tuple[tuple[Fault, ...], Head]:
+        """What is wrong with the log, at most `PAGE` faults, and its head.
+
+        `kept` are heads that somebody kept. The one that this process wrote last is known to it: what is cut off while
+        it runs is noticed, too.
+        """
+        heads = [self._head, *kept]
+
+        def look() -> tuple[tuple[Fault, ...], Head]:
+            found: list[Fault] = []
+            head = EMPTY
+            for each in faults(_chain(self._store), heads):
+                if isinstance(each, Head):
+                    head = each
+                elif len(found) < PAGE:
+                    found.append(each)
+            return tuple(found), head
+
+        return await asyncio.to_thread(look)
+
+    def _entry(self, decided: Decided) -> AuditEntry:
+        now_ns = self._clock()
+        return AuditEntry(
+            at_ns=now_ns,
+            until_ns=now_ns,
+            count=1,
+            caller=_clean(decided.caller.name),
+            action=decided.permission.value,
+            tenant=decided.tenant,
+            outcome="allowed" if decided.allowed else "denied",
+            method=decided.method,
+            path=_clean(redact(decided.path)),
+            peer=decided.peer,
+            policies=decided.policies,
+        )
+
+    def _add(self, entry: AuditEntry) -> None:
+        if len(self._due) < DUE_MAX:
+            self._due.append(entry)
+        else:
+            self._lost += entry.count
+
+    def _lost_entry(self, lost: int) -> list[AuditEntry]:
+        now_ns = self._clock()
+        return [AuditEntry(now_ns, now_ns, lost, caller="", action="", tenant="", outcome="lost")] if lost else []
+
+    def _close_counts(self, now_ns: int) -> None:
+        for key, counted in list(self._alike.items()):
+            if now_ns - counted.since_ns < COUNT_NS:
+                continue
+            if counted.again is None:
+                del self._alike[key]
+            else:
+                self._add(counted.again)
+                self._alike[key] = _Counted(self._clock())
+
+    def _wrote(self, head: Head) -> None:
+        self._head, self.trouble = head, None
+        last_ns, logged = self._logged
+        if head != logged and self._clock() - last_ns >= HEAD_NS:
+            self._logged = self._clock(), head
+            log.info("audit log", head=str(head))
+
+
+def _chain(store: AuditStore) -> Iterator[AuditEntry]:
+    after = 0
+    while page := store.audit_chain(after, PAGE):
+        yield from page
+        after = page[-1].number
+
+
+def _clean(text: str) -> str:
+    """As every store takes it and no screen is fooled by it."""
+    shown = text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in shown)

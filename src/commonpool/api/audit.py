@@ -1,0 +1,88 @@
+"""The audit log: read, and verified from its first entry on."""
+
+import msgspec
+
+from commonpool.access.permissions import Permission
+from commonpool.api import wire
+from commonpool.api.http import Endpoint
+from commonpool.api.operations import BadRequestError, Operations
+from commonpool.api.subjects import ACROSS, PLATFORM, Who
+from commonpool.api.usage import Period, between
+from commonpool.store.audit import FILTERABLE, AuditEntry, Head
+
+ENTRIES_MAX = 1000  # in one answer
+
+
+class AuditQuery(Period, frozen=True):
+    """Each keeps what has one of its values, and may be repeated. `after` is that of the answer before, "" for none."""
+
+    caller: tuple[str, ...] = ()
+    action: tuple[str, ...] = ()
+    tenant: tuple[str, ...] = ()
+    outcome: tuple[str, ...] = ()
+    after: str = ""
+
+
+class VerifyQuery(msgspec.Struct, frozen=True):
+    """`head` is one that was kept, and may be repeated: `NUMBER:HASH`."""
+
+    head: tuple[str, ...] = ()
+
+
+async def entries(operations: Operations, query: AuditQuery, who: Who) -> wire.AuditEntries:
+    since_ns, until_ns = between(operations, query)
+    until_ns += query.until_ns is None  # what was just now, too
+    filters = {name: getattr(query, name) for name in FILTERABLE if getattr(query, name)}
+    found = await operations.audited(who.scope.filters(filters), since_ns, until_ns, _before(query.after), ENTRIES_MAX)
+    after = str(found[-1].number) if len(found) == ENTRIES_MAX else None
+    return wire.AuditEntries(tuple(map(_shown, found)), after)
+
+
+async def verify(operations: Operations, query: VerifyQuery, _: Who) -> wire.AuditVerdict:
+    faults, head = await operations.audit().verify(map(_head, query.head))
+    return wire.AuditVerdict(not faults, head.number, str(head), faults)
+
+
+def _before(after: str) -> int | None:
+    if not after:
+        return None
+    if not after.isdecimal() or int(after) >= 2**63:
+        raise BadRequestError(f"after {after!r} is not the `after` of an answer", param="after")
+    return int(after)
+
+
+def _head(text: str) -> Head:
+    try:
+        return Head.parse(text)
+    except ValueError:
+        message = f"head {text!r} is not what `commonpool audit verify` printed: a number, a colon and 64 digits"
+        raise BadRequestError(message, param="head") from None
+
+
+def _shown(entry: AuditEntry) -> wire.AuditEntry:
+    fields = {name: getattr(entry, name) for name in wire.AuditEntry.__struct_fields__}
+    return wire.AuditEntry(**fields | {"hash": entry.hash.hex()})
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/admin/v1/audit",
+        entries,
+        Permission.READ_AUDIT,
+        ACROSS,
+        "Who was allowed or denied what, the newest first, in pages",
+        wire.AuditEntries,
+        AuditQuery,
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v1/audit/verify",
+        verify,
+        Permission.READ_AUDIT,
+        PLATFORM,
+        "Whether the log is as it was written, and its head",
+        wire.AuditVerdict,
+        VerifyQuery,
+    ),
+)

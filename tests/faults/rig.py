@@ -48,6 +48,8 @@ from tests.gateway.fakes import (
 MARK = re.compile(rb"mark-\d{6}-")
 TIMEOUTS = Timeouts()
 POLLS = 4000
+TICK_NS = SECOND // 10  # by which the core's time goes on with each tick
+MAX_WAIT_NS = 3600 * SECOND  # so that a machine that is slow breaks no promise
 SLOTS = 2
 
 
@@ -126,18 +128,23 @@ class Rig:
             name: msgspec.structs.replace(each, slots=slots, kv_tokens=slots * each.context_tokens)
             for name, each in configured.policy.deployments.items()
         }
-        policy = msgspec.structs.replace(configured.policy, deployments=deployments)
+        tenants = {
+            name: msgspec.structs.replace(each, max_wait_ns=MAX_WAIT_NS)
+            for name, each in configured.policy.tenants.items()
+        }
+        policy = msgspec.structs.replace(configured.policy, deployments=deployments, tenants=tenants)
         self.engine = FakeEngine()
         self.engine.script = echo
         self.seen: list[UsageRecord] = []
         self.faults: list[str] = []
         self.fed = 0
         self.now = [SECOND]
+        self.ticks = 0
         self.journal = Kept(folder, ballast_bytes=0)
         self.machine = Watched(policy)
         self.desk = CoreDesk(
             self.machine,
-            lambda: 1_700_000_000 * SECOND + self.now[0],
+            lambda: 1_700_000_000 * SECOND + self.now[0] + self.ticks * TICK_NS,
             self.journal,
             self.seen.append,
             soon=asyncio.get_running_loop().call_soon,
@@ -145,7 +152,7 @@ class Rig:
         self.gateway = Gateway(
             msgspec.structs.replace(configured, policy=policy),
             self.desk,
-            {KEY: principal()}.get,
+            lambda authorization, _peer: principal() if authorization == KEY else None,
             clock=lambda: 1_700_000_000 * SECOND,
             monotonic=lambda: self.now[0],
         )
@@ -277,7 +284,7 @@ async def rig(
     gc.freeze()  # what is there already is no business of this test, and looking through it takes long
     here = Rig(folder, adapters=adapters, slots=slots, body_bytes_max=body_bytes_max, send_bytes=send_bytes)
     await here.start()
-    ticking = asyncio.create_task(_tick(here.desk))
+    ticking = asyncio.create_task(_tick(here))
     try:
         yield here
         await here.settled()
@@ -295,11 +302,12 @@ async def rig(
     assert not kept, "these outlive their requests"
 
 
-async def _tick(desk: CoreDesk) -> None:
-    """As the product does, only sooner: a replica that failed an attempt is asked again after a tick."""
+async def _tick(here: Rig) -> None:
+    """As the product does, only sooner: a replica that failed is asked again after a tick, or some."""
     while True:
         await asyncio.sleep(0.02)
-        desk.tick()
+        here.ticks += 1
+        here.desk.tick()
 
 
 def echo(call: Call) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from commonpool.config.structs import Timeouts
-from commonpool.core.model import Outcome, Reason, TokenSource, Usage
+from commonpool.core.model import Fault, Outcome, Reason, TokenSource, Usage
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.registry import LLAMACPP
 from tests.gateway.fakes import (
@@ -278,7 +278,11 @@ def answer_503(call: Call) -> None:
     call.answer(b"overloaded", 503)
 
 
-@pytest.mark.parametrize("script", [break_off, answer_503])
+def answer_500(call: Call) -> None:
+    call.answer(ERROR_500, 500)
+
+
+@pytest.mark.parametrize("script", [break_off, answer_503, answer_500])
 @pytest.mark.parametrize("stream", [True, False])
 def test_before_the_first_byte_another_attempt_is_made(script: Callable[[Call], None], stream: bool) -> None:
     async def main() -> None:
@@ -302,7 +306,7 @@ def test_before_the_first_byte_another_attempt_is_made(script: Callable[[Call], 
     run(main)
 
 
-@pytest.mark.parametrize(("script", "status"), [(break_off, 502), (answer_503, 503)])
+@pytest.mark.parametrize(("script", "status"), [(break_off, 502), (answer_503, 503), (answer_500, 500)])
 def test_when_no_attempt_is_left_the_last_error_is_answered(script: Callable[[Call], None], status: int) -> None:
     async def main() -> None:
         async with world() as here:
@@ -310,6 +314,7 @@ def test_when_no_attempt_is_left_the_last_error_is_answered(script: Callable[[Ca
             client = await here.client()
             answer = await client.ask(post(chat()))
             assert (answer.status, answer.error["code"]) == (status, "engine_failed")
+            assert "/srv" not in answer.error["message"]
             assert [each.retry for each in here.desk.ended_events] == [True, True]
             assert here.gateway.held == 0
 
@@ -336,7 +341,6 @@ def test_an_engine_that_cannot_be_reached() -> None:
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{", 502),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 502),
         (b"no HTTP at all\r\n\r\n", 502),
-        (b"HTTP/1.1 500 X\r\ncontent-length: %d\r\n\r\n%b" % (len(ERROR_500), ERROR_500), 500),
     ],
 )
 def test_after_the_first_byte_there_is_no_other_attempt(sent: bytes, status: int) -> None:
@@ -355,6 +359,79 @@ def test_after_the_first_byte_there_is_no_other_attempt(sent: bytes, status: int
             assert [(each.outcome, each.retry) for each in here.desk.ended_events] == [(Outcome.FAILED, False)]
             here.engine.script = lambda call: call.answer(chat_answer())
             assert (await client.ask(post(chat()))).status == 200
+
+    run(main)
+
+
+def answer_400(call: Call) -> None:
+    call.answer(b"{}", 400)
+
+
+def answer_401(call: Call) -> None:
+    call.answer(b"{}", 401)
+
+
+def answer_nonsense(call: Call) -> None:
+    call.answer(b"<html>")
+
+
+def say_nothing(call: Call) -> None:
+    del call
+
+
+def stream_error(call: Call) -> None:
+    call.stream(event({"error": {"message": "CUDA error", "code": 500}}))
+
+
+def stream_refusal(call: Call) -> None:
+    call.stream(event({"error": {"message": "too long", "code": 400}}))
+
+
+def stream_without_end(call: Call) -> None:
+    call.stream(text_event("a"))
+
+
+@pytest.mark.parametrize(
+    ("script", "fault"),
+    [
+        (break_off, Fault.ENGINE),
+        (answer_nonsense, Fault.ENGINE),
+        (stream_without_end, Fault.ENGINE),
+        (say_nothing, Fault.ENGINE),
+        (answer_500, Fault.UNCLEAR),
+        (answer_503, Fault.UNCLEAR),
+        (answer_401, Fault.UNCLEAR),
+        (stream_error, Fault.UNCLEAR),
+        (answer_400, Fault.NONE),
+        (stream_refusal, Fault.NONE),
+    ],
+)
+def test_whose_fault_a_failure_is(script: Callable[[Call], None], fault: Fault) -> None:
+    async def main() -> None:
+        async with world() as here:
+            here.desk.attempts = 1
+            here.engine.script = script
+            client = await here.client()
+            client.send(post(chat(stream=script is not answer_nonsense)))
+            await until(lambda: bool(here.engine.calls))
+            if script is say_nothing:
+                here.pass_time(Timeouts().first_byte_ns + 1)
+            await client.answer()
+            assert [(each.outcome, each.fault) for each in here.desk.ended_events] == [(Outcome.FAILED, fault)]
+
+    run(main)
+
+
+def test_what_is_cut_when_the_gateway_stops_is_not_the_engines_fault() -> None:
+    async def main() -> None:
+        async with world() as here:
+            here.engine.script = say_nothing
+            client = await here.client()
+            client.send(post(chat()))
+            await until(lambda: bool(here.engine.calls))
+            await here.gateway.drain(0)
+            assert (await client.answer()).status == 503
+            assert [each.fault for each in here.desk.ended_events] == [Fault.NONE]
 
     run(main)
 

@@ -1,5 +1,6 @@
 """Secrets are read from where the configuration says, and one that is not there is one sentence without it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,26 @@ def test_what_is_no_secret_is_one_sentence(
     with pytest.raises(SecretMissingError) as caught:
         secret("k", where, {"EMPTY": " ", "WORDS": "two words"})
     assert str(caught.value) == sentence
+
+
+def test_a_command_says_it(tmp_path: Path) -> None:
+    program = tmp_path / "key service"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$2-$#"\n')
+    program.chmod(0o700)
+    assert secret("secrets.master_key", f"command:'{program}' 'of it' two", {}) == "two-2"
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("/bin/sh -c 'echo hidden; exit 3'", "failed with status 3"),
+        ("/bin/nowhere", "cannot be run: No such file or directory"),
+        ("/bin/sh -c 'printf \"%s %s\" h i'", "not one word of printable ASCII"),
+        ("/bin/true", "not one word of printable ASCII"),
+    ],
+)
+def test_a_command_that_says_nothing_useful_is_one_sentence_without_what_it_said(command: str, sentence: str) -> None:
+    with pytest.raises(SecretMissingError, match=re.escape(sentence)) as caught:
+        secret("secrets.master_key", f"command:{command}", {})
+    assert str(caught.value).startswith(f"secrets.master_key is command:{command}, and ")
+    assert "h i" not in str(caught.value).replace(command, "")

@@ -305,7 +305,7 @@ async def world(
     gateway = Gateway(
         configured or config(),
         desk,
-        identify or known.get,
+        lambda authorization, _peer: (identify or known.get)(authorization),
         clock=lambda: 1_700_000_000 * SECOND,
         monotonic=lambda: now[0],
         **more,

@@ -141,7 +141,9 @@ def test_what_another_tenant_sent_reads_like_what_nobody_has_sent(tmp_path: Path
 async def samples(here: Served, pairs: int) -> tuple[list[int], list[int], list[int]]:
     """What the engine read of prompts that another tenant had sent, that nobody had, and that it had sent itself."""
     seeded = random.Random(7)
-    known, fresh, own = [], [], []
+    known: list[int] = []
+    fresh: list[int] = []
+    own: list[int] = []
     for number in range(0, 2 * pairs, 2):
         await here.read("a", document(100 + number))
         order = [(100 + number, known), (101 + number, fresh)]

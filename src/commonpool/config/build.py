@@ -10,6 +10,7 @@ from commonpool.config.access import access
 from commonpool.config.billing import billing, prices
 from commonpool.config.calendar import Calendar
 from commonpool.config.keys import DEFAULT_APP
+from commonpool.config.limits import build_limits
 from commonpool.config.machines import node_config
 from commonpool.config.resources import RESOURCES
 from commonpool.config.secrets import below
@@ -21,16 +22,17 @@ from commonpool.config.structs import (
     EmbeddedEngine,
     Listen,
     Model,
+    Secrets,
     Timeouts,
     Tls,
 )
 from commonpool.core.model import (
+    NO_LIMITS,
     Attached,
     Budget,
     Deployment,
     Group,
     Hardware,
-    Limits,
     Policy,
     Pool,
     Scaling,
@@ -66,8 +68,11 @@ def build(values: Values, main: str, folder: Path) -> Config:
         timeouts=Timeouts(**{f"{key}_ns": value for key, value in values["timeouts"].items()}),
         body_bytes_max=values["body_max"],
         job_submitters=values["jobs"]["submitters"],
+        job_users=values["jobs"].get("users", {}),
+        outgoing=tuple(values["outgoing"]) if "outgoing" in values else None,
         billing=billing(values),
         access=access(values, folder),
+        secrets=Secrets(**{key: below(folder, where) for key, where in values["secrets"].items()}),
         state=folder / values["state"],
         store_url=below(folder, values["store"].get("url")),
         source=Path(main),
@@ -183,7 +188,7 @@ def _engine(engine: Values, folder: Path) -> EmbeddedEngine | AttachedEngine:
 
 
 def _tenant(name: str, tenant: Values) -> Tenant:
-    quota, queue, limits, budget = tenant["tenant"], tenant["queue"], tenant["limits"], tenant["budget"]
+    quota, queue, budget = tenant["tenant"], tenant["queue"], tenant["budget"]
     return Tenant(
         name=name,
         pool=quota["pool"],
@@ -198,13 +203,7 @@ def _tenant(name: str, tenant: Values) -> Tenant:
         models=tuple(quota["models"]) if "models" in quota else None,
         reclaim=tenant["reclaim"]["policy"],
         return_when=tenant["reclaim"]["return_when"],
-        limits=Limits(
-            concurrent_requests=limits.get("concurrent_requests"),
-            queue_length=limits["queue_length"],
-            requests_per_minute=limits.get("requests"),
-            tokens_per_minute=limits.get("tokens"),
-            bytes_per_second=limits.get("bandwidth"),
-        ),
+        limits=build_limits(tenant["limits"]),
         headroom=quota["headroom"],
         resources={
             RESOURCES[key].resource: Share(share["guaranteed"], share.get("elastic_cap"))
@@ -212,6 +211,11 @@ def _tenant(name: str, tenant: Values) -> Tenant:
             if share
         },
         budget=Budget(budget["month"], budget["soft"]) if "month" in budget else None,
+        apps={
+            app: limits
+            for app, content in tenant.get("apps", {}).items()
+            if (limits := build_limits(content["limits"])) != NO_LIMITS
+        },
     )
 
 

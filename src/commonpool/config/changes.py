@@ -9,21 +9,20 @@ import msgspec
 from commonpool.config.access import describe_access
 from commonpool.config.billing import describe_billing
 from commonpool.config.instants import format_instant
+from commonpool.config.limits import describe_limits
 from commonpool.config.problems import KeyPath
 from commonpool.config.quantities import (
-    format_bandwidth,
     format_cores,
     format_duration,
     format_gpu,
     format_memory,
     format_money,
-    format_rate,
     format_size,
     format_tokens,
 )
 from commonpool.config.resources import RESOURCES
 from commonpool.config.structs import AttachedEngine, Config, Model, NodeConfig, Tls
-from commonpool.core.model import Group, Hardware, Pool, Tenant
+from commonpool.core.model import NO_LIMITS, Group, Hardware, Pool, Tenant
 
 _T = TypeVar("_T")
 
@@ -80,8 +79,12 @@ def describe(config: Config) -> dict[KeyPath, str]:
         **_tls("control_tls", config.listen.control_tls),
         ("state",): str(config.state),
         ("store", "url"): config.store_url,
+        ("secrets", "master_key"): config.secrets.master_key,
+        ("secrets", "previous_master_key"): config.secrets.previous_master_key,
         ("body_max",): format_size(config.body_bytes_max),
         ("jobs", "submitters"): config.job_submitters,
+        **{("jobs", "users", tenant): user for tenant, user in config.job_users.items()},
+        ("outgoing",): _maybe(_list, config.outgoing),
     }
     for field in msgspec.structs.fields(config.timeouts):
         said["timeouts", field.name.removesuffix("_ns")] = format_duration(getattr(config.timeouts, field.name))
@@ -106,6 +109,8 @@ def describe(config: Config) -> dict[KeyPath, str]:
         said |= _below(("tenants", name), _tenant(tenant))
         for app, content in config.apps.get(name, {}).items():
             said["tenants", name, "apps", app] = f"cost_center {content.cost_center}" if content.cost_center else "{}"
+            for key, amount in describe_limits(tenant.apps.get(app, NO_LIMITS)).items():
+                said["tenants", name, "apps", app, "limits", key] = amount
     return {path: text for path, text in said.items() if text is not None}
 
 
@@ -135,6 +140,7 @@ def _node(node: NodeConfig) -> dict[str, str | None]:
         "cpus": _maybe(format_cores, node.cpu_milli),
         "memory": _maybe(format_memory, node.memory_mib),
         "isolation": node.isolation,
+        "network": node.network,
         "runtimes": _maybe(_list, node.runtimes),
         "driver": node.driver,
         "maintenance": _list(windows) if windows else None,
@@ -197,7 +203,6 @@ def _hardware(milli_gpu: int, hardware: Hardware) -> dict[str, str | None]:
 
 
 def _tenant(tenant: Tenant) -> dict[str, str | None]:
-    limits = tenant.limits
     return {
         "tenant.pool": tenant.pool,
         "tenant.group": tenant.group,
@@ -213,11 +218,7 @@ def _tenant(tenant: Tenant) -> dict[str, str | None]:
         "queue.max_wait": format_duration(tenant.max_wait_ns),
         "reclaim.policy": tenant.reclaim,
         "reclaim.return_when": tenant.return_when,
-        "limits.concurrent_requests": _maybe(str, limits.concurrent_requests),
-        "limits.queue_length": _maybe(str, limits.queue_length),
-        "limits.requests": _maybe(format_rate, limits.requests_per_minute),
-        "limits.tokens": _maybe(format_rate, limits.tokens_per_minute),
-        "limits.bandwidth": _maybe(format_bandwidth, limits.bytes_per_second),
+        **{f"limits.{key}": said for key, said in describe_limits(tenant.limits).items()},
         "budget.month": None if tenant.budget is None else format_money(tenant.budget.micro),
         "budget.soft": None if tenant.budget is None else f"{tenant.budget.soft_percent}%",
     }
@@ -234,7 +235,11 @@ def _shares(tenant: Tenant) -> dict[str, str | None]:
 
 def _effect(path: KeyPath, old: Config, new: Config) -> tuple[Kind, str]:
     match path:
-        case ("listen" | "state" | "store", *_) | ("prices", "time_zone"):
+        case (
+            ("listen" | "state" | "store" | "secrets" | "outgoing", *_)
+            | ("jobs", "users", *_)
+            | ("prices", "time_zone")
+        ):
             return Kind.RESTART, "needs a restart of the product"
         case ("models", name, *keys) if _ABOUT_REPLICAS.isdisjoint(keys):
             return Kind.REPLICAS, _model_effect(name, keys, old.models.get(name), new.models.get(name))

@@ -5,14 +5,17 @@ Works on what the reader made, defaults filled in; absent values have been repor
 
 from collections import Counter
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from commonpool.config.access import check_access
 from commonpool.config.billing import check_billing
 from commonpool.config.capacity import check_capacity
 from commonpool.config.defaults import ASLEEP
 from commonpool.config.hardware import check_hardware
+from commonpool.config.isolation import check_isolation
 from commonpool.config.machines import machines_of
-from commonpool.config.problems import KeyPath, Report, hint, listed, quote
+from commonpool.config.outgoing import literal, refusal
+from commonpool.config.problems import KeyPath, Report, hint, quote
 from commonpool.config.quantities import format_gpu
 from commonpool.config.quotas import lineage
 from commonpool.config.reader import entries
@@ -25,6 +28,9 @@ def check(values: Values, report: Report) -> None:
     """Report every contradiction between keys, and warn of what is hardly meant."""
     _listeners(values, report)
     _tls(values, report)
+    _outgoing(values, report)
+    _job_users(values, report)
+    _secrets(values, report)
     _references(values, report)
     check_billing(values, report)
     check_access(values, report)
@@ -35,7 +41,7 @@ def check(values: Values, report: Report) -> None:
     check_capacity(values, machines, report)
     check_hardware(values, machines, report)
     _dedicated(values, report)
-    _apart(values, report)
+    check_isolation(values, machines, report)
     _reach(values, report)
     if not values.get("tenants") and not report.is_bad(("tenants",)):
         report.warn((), "there is no tenant, so every request is refused; add one under tenants")
@@ -51,6 +57,13 @@ def _listeners(values: Values, report: Report) -> None:
         report.fail(("listen", "control"), f"{control} is taken by listen.gateway ({gateway}); use another port")
 
 
+def _secrets(values: Values, report: Report) -> None:
+    named = values.get("secrets", {})
+    at = ("secrets", "master_key")
+    if "previous_master_key" in named and "master_key" not in named and not report.is_bad(at):
+        report.fail(at, "is missing, and there is a previous one; write where the key is that comes after it")
+
+
 def _tls(values: Values, report: Report) -> None:
     """A listener that is to speak TLS has what it needs for that: an empty one would be plain HTTP."""
     for listener in ("gateway_tls", "control_tls"):
@@ -58,6 +71,44 @@ def _tls(values: Values, report: Report) -> None:
         for key in ("certificate", "key"):
             if report.is_said(at) and key not in files and report.is_sound((*at, key)) and not report.is_bad(at):
                 report.fail((*at, key), "is missing; write the PEM file, or leave the whole of it out")
+
+
+def _outgoing(values: Values, report: Report) -> None:
+    """What the configuration names may be connected to, as far as that shows before names are looked up."""
+    destinations = tuple(values["outgoing"]) if "outgoing" in values and report.is_sound(("outgoing",)) else None
+    named = [
+        ((*path, "engine", "urls", str(number)), url)
+        for path, _, model in entries(values, "models", report)
+        for number, url in enumerate(model.get("engine", {}).get("urls", []))
+    ]
+    issuer = values.get("access", {}).get("oidc", {}).get("issuer")
+    for at, url in [*named, (("access", "oidc", "issuer"), issuer)]:
+        host = urlsplit(url).hostname if url else None
+        address = literal(host) if host else None
+        why = refusal(host, address, destinations) if host and address is not None else ""
+        if why:
+            report.fail(at, why[:1].lower() + why[1:].removesuffix("."), url)
+
+
+def _job_users(values: Values, report: Report) -> None:
+    """Each user is one tenant's, and what its jobs run cannot be an administrator by being on this machine."""
+    users = values.get("jobs", {}).get("users", {})
+    first: dict[str, str] = {}
+    for tenant, user in users.items():
+        at = ("jobs", "users", tenant)
+        _known(tenant, at, "tenant", values.get("tenants", {}), report)
+        if user == "root":
+            report.fail(at, "is root, which may do anything; name a user of its own", user)
+        elif user in first:
+            report.fail(at, f"{user} is the user of tenant {first[user]}; give each tenant a user of its own", user)
+        first.setdefault(user, tenant)
+    if users and values.get("access", {}).get("local"):
+        at = ("jobs", "users")
+        report.fail(
+            at,
+            "keeps jobs from what is the product's, and on this machine whoever shows no credential is an "
+            "administrator; set access.local to false",
+        )
 
 
 def _references(values: Values, report: Report) -> None:
@@ -167,24 +218,6 @@ def _fallbacks(values: Values, report: Report) -> None:
             # Each member of a circle sees all of it; the first by name tells.
             if after == name and name == min(line):
                 report.fail(at, f"leads back to itself ({' → '.join([*line, name])}); let one of them have none")
-
-
-def _apart(values: Values, report: Report) -> None:
-    """Where a node serves one tenant, so does each model."""
-    tenants = [(name, tenant.get("tenant", {})) for name, tenant in values.get("tenants", {}).items()]
-    for path, pool, content in entries(values, "pools", report):
-        level = content.get("isolation")
-        if level not in ("node", "network") or content.get("rule") == "dedicated":
-            continue
-        its = [(name, quota) for name, quota in tenants if quota.get("pool") == pool]
-        for _, model, served in entries(values, "models", report):
-            if served.get("pool") != pool:
-                continue
-            users = [name for name, quota in its if model in quota.get("models", [model])]
-            if len(users) > 1 and report.is_sound(("tenants",)):
-                sentence = f"is {level}, so a node serves one tenant, and model {model} serves {listed(users)}"
-                report.fail((*path, "isolation"), f"{sentence}; list the models of each under tenant.models", level)
-                break
 
 
 def _dedicated(values: Values, report: Report) -> None:

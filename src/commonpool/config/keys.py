@@ -9,11 +9,13 @@ from commonpool.config.access_keys import ACCESS
 from commonpool.config.billing_keys import BUDGET, COSTS, PRICES, RETENTION
 from commonpool.config.cluster_keys import NODE, NODES_MAX, POOL
 from commonpool.config.kinds import choice, positive, whole
+from commonpool.config.limits import limits_record
 from commonpool.config.quantities import format_duration, format_size
 from commonpool.config.resources import RESOURCES
 from commonpool.config.shape import Field, Record, Series, Table, Tagged
 from commonpool.config.structs import AttachedEngine, Billing, Config, EmbeddedEngine, Listen, Submitters, Timeouts
 from commonpool.core.model import (
+    NO_LIMITS,
     PRIORITY_MAX,
     Hardware,
     ReclaimPolicy,
@@ -28,7 +30,6 @@ _TIMEOUTS = Timeouts()
 _LISTEN = Listen()
 _SCALING = Scaling()
 _TENANT = Tenant("", "", 0, 0, 0, {}, 0)
-_LIMITS = _TENANT.limits
 _CONFIG = {field.name: field.default for field in msgspec.structs.fields(Config)}
 
 MAX_WAIT = "120s"
@@ -61,7 +62,7 @@ ATTACHED = Record(
         ),
         Field(
             "adapter",
-            choice("openai", "vllm", "llamacpp"),
+            choice("openai", "vllm", "sglang", "llamacpp"),
             "What kind of engine it is.",
             default=AttachedEngine(()).adapter,
         ),
@@ -176,6 +177,12 @@ def _share(key: str) -> Record:
     )
 
 
+APP = Record(
+    (
+        Field("cost_center", kinds.COST_CENTER, "Who pays.", derived="none"),
+        Field("limits", limits_record(NO_LIMITS), "Its own limits, beside its tenant's."),
+    )
+)
 TENANT = Record(
     (
         Field(
@@ -262,43 +269,11 @@ TENANT = Record(
             ),
             "How what it borrows is given back.",
         ),
-        Field(
-            "limits",
-            Record(
-                (
-                    Field(
-                        "concurrent_requests",
-                        whole(1, 1_000_000),
-                        "Requests that run at once; more wait.",
-                        derived="no limit",
-                    ),
-                    Field(
-                        "queue_length",
-                        whole(1, 1_000_000),
-                        "Requests that wait; more are refused.",
-                        default=str(_LIMITS.queue_length),
-                    ),
-                    Field("requests", positive(kinds.RATE), "Requests a minute; more are refused.", derived="no limit"),
-                    Field(
-                        "tokens",
-                        positive(kinds.RATE),
-                        "Tokens a minute, in and out; more are refused.",
-                        derived="no limit",
-                    ),
-                    Field(
-                        "bandwidth",
-                        positive(kinds.BANDWIDTH),
-                        "Bytes a second, bodies of requests and answers together; more are refused.",
-                        derived="no limit",
-                    ),
-                )
-            ),
-            "Its limits.",
-        ),
+        Field("limits", limits_record(_TENANT.limits), "Its limits."),
         Field("budget", BUDGET, "What it may spend."),
         Field(
             "apps",
-            Table(Record((Field("cost_center", kinds.COST_CENTER, "Who pays.", derived="none"),)), 256),
+            Table(APP, 256),
             "Its business applications.",
             derived="default, which every tenant has",
         ),
@@ -336,6 +311,25 @@ ROOT = Record(
             "Where records are kept once they have left the journal in state.",
         ),
         Field(
+            "secrets",
+            Record(
+                (
+                    Field(
+                        "master_key",
+                        kinds.MASTER_KEY,
+                        "Where the key is that encrypts the data keys of tenants: file:PATH, env:NAME or "
+                        "command:PROGRAM, never the key.",
+                    ),
+                    Field(
+                        "previous_master_key",
+                        kinds.MASTER_KEY,
+                        "Where the one before it is, until `commonpool secrets rotate` has run.",
+                    ),
+                )
+            ),
+            "What is encrypted in the store, and with what.",
+        ),
+        Field(
             "body_max",
             kinds.between(kinds.SIZE, "1KiB", "1GiB"),
             "Largest request body; a larger one is answered 413.",
@@ -369,9 +363,21 @@ ROOT = Record(
                         "Who may submit jobs, which run as the product's user: operators alone, or tenants too.",
                         default=_CONFIG["job_submitters"],
                     ),
+                    Field(
+                        "users",
+                        Table(kinds.USER, TENANTS_MAX),
+                        "Users of the operating system that jobs run as, by tenant; needs root.",
+                        derived="the product's own user",
+                    ),
                 )
             ),
             "Rules for jobs.",
+        ),
+        Field(
+            "outgoing",
+            Series(kinds.DESTINATION, 256),
+            "Networks and hosts that the product may connect to.",
+            derived="those that this file names",
         ),
         Field("access", ACCESS, "Who may come to the control plane."),
         Field("pools", Table(POOL, 64, 1), "Sets of GPUs, each with one sharing rule.", required=True),

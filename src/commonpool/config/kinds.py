@@ -1,6 +1,8 @@
 """What single values may be: each kind reads the text of a scalar and describes itself to editors."""
 
+import ipaddress
 import re
+import shlex
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -14,6 +16,7 @@ from commonpool.config.structs import Address
 PORT_MAX = 65535
 URL_CHARS_MAX = 2048
 PATH_CHARS_MAX = 4096
+HOST_CHARS_MAX = 253
 NAMED_PLACE = r"env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+"
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 HOURS_PATTERN = r"^([0-9]{1,2})-([0-9]{1,2})$"
@@ -205,6 +208,20 @@ def _credential(text: str) -> str:
     return text
 
 
+def _master_key(text: str) -> str:
+    if text.startswith("command:") and len(text) <= PATH_CHARS_MAX:
+        try:
+            words = shlex.split(text.removeprefix("command:"))
+        except ValueError:
+            words = []
+        if words and words[0].startswith("/") and text.isprintable():
+            return text
+        raise ValueError(f"{quote(text)} is no command; write the whole path of a program: command:/usr/bin/key NAME")
+    if not re.fullmatch(NAMED_PLACE, text) or len(text) > PATH_CHARS_MAX:
+        raise SecretError("master_key names where the key is, never the key: file:PATH, env:NAME or command:PROGRAM")
+    return text
+
+
 def _store_url(text: str) -> str:
     if re.fullmatch(NAMED_PLACE, text) and len(text) <= PATH_CHARS_MAX:
         return text
@@ -231,6 +248,30 @@ def _path(text: str) -> str:
     if not text.strip() or re.search(r"[\x00-\x1f]", text) or len(text) > PATH_CHARS_MAX:
         raise ValueError(f"{quote(text)} is not a path")
     return text
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        why = "" if "host bits" not in str(error) else ", since its address has bits beyond its length"
+        raise ValueError(f"{quote(text)} is not a network{why}; write it like 10.3.0.0/24") from None
+
+
+def _destination(text: str) -> str:
+    """A network, an address, a host, or all hosts below `*.NAME`."""
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError:
+        pass
+    labels = text.lower().removeprefix("*.").split(".")
+    if len(text) > HOST_CHARS_MAX or not all(
+        re.fullmatch(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?", each) for each in labels
+    ):
+        raise ValueError(f"{quote(text)} is neither a network nor a host; write it like 10.0.0.0/8 or *.gpu.example")
+    if labels[-1].isdecimal():  # an address gone wrong, or a way to write one that nobody reads
+        raise ValueError(f"{quote(text)} is not an address; write it like 10.0.0.5 or 10.0.0.0/8")
+    return text.lower()
 
 
 def _include(text: str) -> str:
@@ -273,6 +314,9 @@ URL = Leaf("a URL like http://10.0.0.5:8000", _url, {"type": "string", "pattern"
 ORIGIN = Leaf("an origin like https://pool.example", _origin, {"type": "string", "pattern": "^https?://"})
 ISSUER = Leaf("a URL like https://id.example/realms/house", _issuer, {"type": "string", "pattern": "^https?://"})
 CREDENTIAL = Leaf("env:NAME or file:PATH", _credential, {"type": "string", "pattern": "^(env|file):"})
+MASTER_KEY = Leaf(
+    "file:PATH, env:NAME or command:PROGRAM", _master_key, {"type": "string", "pattern": "^(env|file|command):"}
+)
 STORE_URL = Leaf(
     "postgresql://HOST/DATABASE, env:NAME or file:PATH",
     _store_url,
@@ -280,7 +324,12 @@ STORE_URL = Leaf(
 )
 MODEL_FILE = Leaf("a path or package:NAME/FILE", _model_file, {"type": "string", "minLength": 1})
 PATH = Leaf("a path", _path, {"type": "string", "minLength": 1})
+NETWORK = Leaf("a network like 10.3.0.0/24", _network, {"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"})
+DESTINATION = Leaf(
+    "a network or a host like 10.0.0.0/8 or *.gpu.example", _destination, {"type": "string", "minLength": 1}
+)
 INCLUDE = Leaf("a pattern like tenants/*.yaml", _include, {"type": "string", "minLength": 1})
+USER = matching(r"^[a-z_][a-z0-9_-]{0,31}$", "a user of the operating system", "jobs-research")
 VERSION = matching(r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$", "a version", "135m-instruct-q4_1")
 CURRENCY = matching(r"^[A-Z]{3}$", "a currency code of three letters", "EUR")
 COST_CENTER = matching(r"^[!-~¡-\uffff]([ -~¡-\uffff]{0,62}[!-~¡-\uffff])?$", "a cost centre", "CC-1001")

@@ -63,7 +63,7 @@ class AttachedEngine(msgspec.Struct, frozen=True, tag_field="kind", tag="attache
     """
 
     urls: tuple[str, ...]
-    adapter: Literal["openai", "vllm", "llamacpp"] = "openai"
+    adapter: Literal["openai", "vllm", "sglang", "llamacpp"] = "openai"
     credential: str | None = None
     served_model: str | None = None  # the model's name at the engine; None: the same name
     devices: tuple[tuple[str, ...], ...] = ()

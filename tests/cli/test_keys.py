@@ -7,6 +7,7 @@ import pytest
 
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
+from commonpool.core.model import Limits
 from tests.api.fakes import NOW, FakeOperations
 from tests.cli.serving import serving
 
@@ -37,17 +38,43 @@ def test_life_of_a_key(capsys: pytest.CaptureFixture[str]) -> None:
         assert sorted(revoked, key=str) == [NOW, None]
 
 
-def test_options_reach_the_product() -> None:
+def test_options_reach_the_product(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     product = FakeOperations()
-    more = ["--app", "papers", "--tier", "batch", "--model", "echo", "--expires", "3650d"]
+    more = ["--app", "papers", "--tier", "batch", "--model", "echo", "--expires", "3650d", "--only-tier", "batch"]
+    more += ["--network", "10.0.0.0/8", "--network", "fd00::/8"]
+    more += ["--limit", "requests=60/min", "--limit", "concurrent_requests=2", "--limit", "run_time=30s"]
     with serving(product) as url:
         assert run(["keys", "create", "--tenant", "research", *more, "--control", url]) == ExitCode.OK
-        assert run(["keys", "create", "--scope", "admin", "--control", url]) == ExitCode.OK
+        admin = ["--scope", "admin", "--tenant", "research", "--role", "tenant-admin"]
+        assert run(["keys", "create", *admin, "--control", url]) == ExitCode.OK
+        capsys.readouterr()
+        assert run(["keys", "list", "--control", url]) == ExitCode.OK
     by_scope = {key.scope: key for key in product.store.list_keys()}
     data = by_scope["data"]
     assert (data.app, data.tier, data.models) == ("papers", "batch", ("echo",))
+    assert (data.tiers, data.networks) == (("batch",), ("10.0.0.0/8", "fd00::/8"))
+    assert data.limits == Limits(concurrent_requests=2, requests_per_minute=60, run_ns_max=30 * 10**9)
     assert data.expires_ns is not None
-    assert by_scope["admin"].tenant == ""
+    assert (by_scope["admin"].tenant, by_scope["admin"].role) == ("research", "tenant-admin")
+    listed = capsys.readouterr().out
+    assert "batch 10.0.0.0/8 fd00::/8 concurrent_requests=2 requests=60/min run_time=30s" in " ".join(listed.split())
+    assert "admin: tenant-admin" in listed
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        ("requests", "--limit: 'requests' is no limit"),
+        ("request=5/min", "did you mean requests?"),
+        ("requests=5", '--limit: "5" is not a rate'),
+        ("requests=0/min", "must be more than zero"),
+    ],
+)
+def test_a_limit_that_is_none(capsys: pytest.CaptureFixture[str], limit: str, says: str) -> None:
+    options = ["--tenant", "research", "--limit", limit, "--control", "http://127.0.0.1:1"]
+    assert run(["keys", "create", *options]) == ExitCode.USAGE
+    assert says in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,8 +42,8 @@ def policy_config() -> Config:
     )
 
 
-def request(request_id: str, tenant: str = "support") -> Request:
-    return Request(request_id, tenant, "helpdesk", "tiny", "batch", "chat", 10, 10)
+def request(request_id: str, tenant: str = "support", key: str = "k1") -> Request:
+    return Request(request_id, tenant, "helpdesk", "tiny", "batch", "chat", 10, 10, key=key)
 
 
 class Core:
@@ -66,7 +66,7 @@ class Core:
         journal = Journal(self._folder / str(next(self._lives)), ballast_bytes=0)
         self.desk = CoreDesk(self.machine, lambda: EPOCH, journal, self.records.append)
         self.hall = Hall(
-            lambda hello: Counter(hello, self.desk, limits=lambda tenant: tenant.encode(), answered=self.answered),
+            lambda hello: Counter(hello, self.desk, limits=lambda *of: "/".join(of).encode(), answered=self.answered),
             lambda: EPOCH,
         )
         self.hall.expect(self.expected, 3600)

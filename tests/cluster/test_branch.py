@@ -40,7 +40,8 @@ def test_a_request_is_dispatched_and_settled(tmp_path: Path) -> None:
         assert [(each.request_id, each.outcome, each.tokens_out) for each in core.records] == [
             ("a-1", Outcome.COMPLETED, 5)
         ]
-        assert gateway.desk.limits("support") == b"support"
+        assert gateway.desk.limits("support", "helpdesk", "k1") == b"support/helpdesk/k1"
+        assert gateway.desk.limits("support", "helpdesk", "k2") == b""
         assert gateway.desk.ready() == (True, "")
         await gateway.end()
 

@@ -27,4 +27,4 @@ class Where(Room):
 def flow(name: str, *, use: int = 0, guaranteed: int = 0, weight: int = 1) -> Flow:
     node = Node(name, "main")
     node.use, node.guaranteed = use, guaranteed
-    return Flow(name, Account(), node, weight, Where())
+    return Flow(name, Account(name), node, weight, Where())

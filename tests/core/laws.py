@@ -25,6 +25,8 @@ from commonpool.core.events import (
     Event,
     Granted,
     JobEnded,
+    KeyLimited,
+    KeyRevoked,
     Produced,
     ReplicaDraining,
     ReplicaLost,
@@ -61,6 +63,14 @@ MODELS = {"m": "main", "n": "main", "p": "two"}
 CONTEXT = 1000
 KV = {"m": 4000, "n": 2000, "p": 3000}  # of a replica; each has 4 slots and 2 GPUs
 GPUS = {"main": 8000, "two": 4000}
+APPS = ("app", "other")
+KEYS = ("", "", "", "k1", "k2")  # of any tenant: to the core it is a name
+LIMITED = (  # what an app or a key may be limited to
+    Limits(concurrent_requests=1),
+    Limits(concurrent_requests=2, tokens_per_minute=9000),
+    Limits(queue_length=2, requests_per_minute=30),
+    Limits(bytes_per_second=200, tokens_in_max=500, tokens_out_max=100),
+)
 
 T = TypeVar("T")
 
@@ -107,6 +117,7 @@ def tenant_of_any_kind(choose: Choose, name: str) -> Tenant:
         max_wait_ns=choose([50, 5]) * S,
         limits=limits,
         resources=choose([{}, {"cpu_milli": Share(4000)}, {"cpu_milli": Share(2000, 8000)}]) if in_main else {},
+        apps={app: choose(LIMITED) for app in APPS if choose([False, False, True])},
     )
 
 
@@ -148,6 +159,9 @@ class Commons(RuleBasedStateMachine):
     def set_up(self) -> None:
         for model in MODELS:
             self.ready(model)
+        for name in NAMES:
+            for number, limits in enumerate(LIMITED[:2]):
+                self.send(KeyLimited(f"{name}.app.k{number + 1}", limits))
 
     @rule(what=st.sampled_from(["arrive", "end", "submit", "wait", "cancel", "produced", "change"]), data=st.data())
     def something_happens(self, what: str, data: st.DataObject) -> None:
@@ -168,10 +182,12 @@ class Commons(RuleBasedStateMachine):
         model = choose(["m", "n"]) if name in MAIN else "p"
         tier, tokens = choose(["interactive", "batch"]), choose([10, 1, 400, 900])
         most, sequences = choose([50, 50, None]), choose([1, 1, 1, 1, 2, 3])
+        app, key = choose(APPS), choose(KEYS)
+        key = key and f"{name}.{app}.{key}"
         for _ in range(choose([1, 3, 6])):
             self.names += 1
             request = Request(
-                f"r{self.names}", name, "app", model, tier, "chat", tokens, most, sequences, bytes_in=tokens
+                f"r{self.names}", name, app, model, tier, "chat", tokens, most, sequences, bytes_in=tokens, key=key
             )
             self.tasks[request.id] = request
             self.send(Arrived(request))
@@ -227,8 +243,17 @@ class Commons(RuleBasedStateMachine):
         self.world.now += ns
 
     def change(self, choose: Choose) -> None:
-        what = choose([self.replica_comes, self.replica_goes, self.devices_change, self.grant, self.rules_change])
-        what(choose)
+        every = [self.replica_comes, self.replica_goes, self.devices_change, self.grant, self.rules_change, self.keys]
+        choose(every)(choose)
+
+    def keys(self, choose: Choose) -> None:
+        """A key gets limits, or others, or none; or it is revoked, and another one of its name is never made."""
+        tenant_name, app, key = choose(NAMES), choose(APPS), choose(["k1", "k2"])
+        name = f"{tenant_name}.{app}.{key}"
+        if choose([False, False, False, True]):
+            self.send(KeyRevoked(name, tenant_name))
+        else:
+            self.send(KeyLimited(name, choose([*LIMITED, Limits()])))
 
     def tend(self, choose: Choose) -> None:
         """What was decided about replicas is done, where they are the core's."""

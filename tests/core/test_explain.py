@@ -39,6 +39,7 @@ def test_a_cause_that_is_about_somebody_names_it() -> None:
         Cause.NO_REPLICA,
         Cause.SLOTS,
         Cause.DEVICES,
+        Cause.CONCURRENCY,
         Cause.ELASTIC_CAP,
         Cause.LOAN_DUE,
         Cause.BORROWING_DENIED,
@@ -153,7 +154,7 @@ def test_what_became_of_an_attempt(outcome: Outcome, said: str) -> None:
 
 def test_a_refused_attempt_says_which_limit() -> None:
     record = refused("r1", reason="queue_full")
-    assert explain.attempt(record) == "refused, its tenant's queue_length was reached; did not wait"
+    assert explain.attempt(record) == "refused, the queue_length of its tenant, app or key was reached; did not wait"
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ class Accounts(Commons):
         self.nothing_is_added_above_a_cap(event, effects)
         self.use_is_what_runs()
         self.accounts_count_what_waits()
+        self.tallies_count_what_waits_and_what_runs(effects)
         self.loans_borrowed_are_loans_lent()
         self.waits_sum_to_the_wait(effects)
         if isinstance(event, Ticked):
@@ -111,6 +112,34 @@ class Accounts(Commons):
             mine = [e for e in waiting if e.task.tenant == name]
             assert (account.waiting, account.asked) == (len(mine), sum(e.ask for e in mine))
             assert sum(f.work for f in account.flows) == sum(e.work for e in mine)
+
+    # -- law: what apps and keys have taken of their limits is what waits and runs -------------------------------------
+
+    def tallies_count_what_waits_and_what_runs(self, effects: list[Effect]) -> None:
+        """None is ever filled above its concurrent_requests; what was above it when that was cut may go on."""
+        state = self.machine.state
+        entries = list(self.machine._entries.values())
+        every = {tally: None for account in state.accounts.values() for tally in account.apps.values()}
+        every |= dict.fromkeys(state.keys.values()) | {tally: None for entry in entries for tally in entry.tallies}
+        for tally in every:
+            mine = [entry for entry in entries if tally in entry.tallies]
+            assert tally.running == sum(not entry.waiting for entry in mine)
+            assert tally.waiting == sum(entry.waiting for entry in mine)
+        for entry in self.begun(effects):
+            assert all(tally.running <= (tally.running_max or len(entries)) for tally in entry.tallies)
+        for account in state.accounts.values():
+            for tally, lanes in account.lanes.items():
+                for flow, lane in lanes.items():
+                    mine = [entry for entry in flow.waiting() if tally in entry.tallies]
+                    assert mine
+                    assert (lane.length, lane.work) == (len(mine), sum(entry.work for entry in mine))
+            for flow in account.flows:
+                waiting = list(flow.waiting())
+                idle = [entry for entry in waiting if any(tally.full for tally in entry.tallies)]
+                assert (flow.idle_length, flow.idle_work) == (len(idle), sum(entry.work for entry in idle))
+                assert {tally for entry in waiting for tally in entry.tallies} == {
+                    tally for tally, lanes in account.lanes.items() if flow in lanes
+                }
 
     # -- law: loans borrowed are loans lent ----------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ class Order(Commons):
 
     def laws(self, event: Event, effects: list[Effect]) -> None:
         self.nobody_is_passed_by_who_borrows(effects)
+        self.a_head_is_the_first_of_what_has_room_under_its_own_limits()
         if isinstance(event, Produced):
             return
         self.nothing_is_idle_while_somebody_allowed_waits()
@@ -47,6 +48,23 @@ class Order(Commons):
                 for flow, (head, *_) in heads(site, self.world.now):
                     if flow.rank() >= 0 and not borrows(head) and not site.held:
                         assert not could_start(head, self.world.now, gone=entry), (head.id, entry.id)
+
+    def a_head_is_the_first_of_what_has_room_under_its_own_limits(self) -> None:
+        """Law: while an app or a key runs as many as it may, what it has waiting is passed, and nobody else waits."""
+        now = self.world.now
+        for site in self.machine.state.all_sites():
+            for flow in site.line.flows.values():
+                may = [each for each in flow.waiting() if not any(tally.full for tally in each.tallies)]
+                head = flow.head(now)
+                if not may:
+                    assert head is None
+                    continue
+                by_deadline = min(may, key=lambda each: (each.deadline, each.seq))
+                by_priority = min(may, key=lambda each: (-each.priority, each.seq))
+                # The pace that counts is that of its last change by half, so it may be urgent too early, or too late.
+                assert head in (by_deadline, by_priority)
+                assert by_deadline.deadline > now or head is by_deadline
+                assert flow.earliest() is by_deadline
 
     def nothing_is_idle_while_somebody_allowed_waits(self) -> None:
         """Law: what could start and does not is kept back for a reason that is known."""

@@ -9,6 +9,7 @@ from commonpool.gateway.identity import Identity, Principal
 from commonpool.store.keys import NewKey, mint, rotate
 from commonpool.store.memory import MemoryStore
 
+HERE = "192.0.2.1"
 KEY = mint(tenant="a", app="chat", now_ns=0, tier="batch", models=("m",))
 ANN = Principal(KEY.key.key_id, "a", "chat", "batch", ("m",), "data")
 
@@ -27,7 +28,7 @@ def bearer(key: NewKey, scheme: str = "Bearer ") -> bytes:
 
 @pytest.mark.parametrize("scheme", ["Bearer ", "bearer ", "BEARER ", "bEaReR ", "  Bearer   "])
 def test_bearer_in_any_case(scheme: str) -> None:
-    assert Identity([KEY.key], Clock()).identify(bearer(KEY, scheme)) == ANN
+    assert Identity([KEY.key], Clock()).identify(bearer(KEY, scheme), HERE) == ANN
 
 
 @pytest.mark.parametrize(
@@ -48,13 +49,13 @@ def test_bearer_in_any_case(scheme: str) -> None:
     ],
 )
 def test_anything_else_is_nobody(header: bytes) -> None:
-    assert Identity([KEY.key], Clock()).identify(header) is None
+    assert Identity([KEY.key], Clock()).identify(header, HERE) is None
 
 
 @given(st.integers(0, KEY_LENGTH - 1), st.sampled_from(ALPHABET))
 def test_a_key_with_one_wrong_character_is_nobody(place: int, character: str) -> None:
     text = KEY.text[:place] + character + KEY.text[place + 1 :]
-    found = Identity([KEY.key], Clock()).identify(b"Bearer " + text.encode())
+    found = Identity([KEY.key], Clock()).identify(b"Bearer " + text.encode(), HERE)
     assert (found == ANN) == (text == KEY.text)
 
 
@@ -62,8 +63,8 @@ def test_the_secret_of_one_key_does_not_open_another() -> None:
     other = mint(tenant="b", app="chat", now_ns=0)
     identity = Identity([KEY.key, other.key], Clock())
     mixed = KEY.text[:14] + other.text[14:]
-    assert identity.identify(b"Bearer " + mixed.encode()) is None
-    assert identity.identify(bearer(other)) == Principal(other.key.key_id, "b", "chat", None, None, "data")
+    assert identity.identify(b"Bearer " + mixed.encode(), HERE) is None
+    assert identity.identify(bearer(other), HERE) == Principal(other.key.key_id, "b", "chat", None, None, "data")
 
 
 def test_a_key_ends_by_the_clock() -> None:
@@ -71,19 +72,19 @@ def test_a_key_ends_by_the_clock() -> None:
     key = mint(tenant="a", app="chat", now_ns=0, expires_ns=200)
     identity = Identity([key.key], clock)
     clock.now_ns = 199
-    assert identity.identify(bearer(key)) is not None
+    assert identity.identify(bearer(key), HERE) is not None
     clock.now_ns = 200
-    assert identity.identify(bearer(key)) is None
+    assert identity.identify(bearer(key), HERE) is None
 
 
 def test_adding_and_revoking_count_from_the_next_call() -> None:
     identity = Identity([], Clock())
-    assert identity.identify(bearer(KEY)) is None
+    assert identity.identify(bearer(KEY), HERE) is None
     identity.add(KEY.key)
-    assert identity.identify(bearer(KEY)) == ANN
+    assert identity.identify(bearer(KEY), HERE) == ANN
     identity.revoke(KEY.key.key_id)
     identity.revoke("unknown")
-    assert identity.identify(bearer(KEY)) is None
+    assert identity.identify(bearer(KEY), HERE) is None
 
 
 def test_a_key_that_was_revoked_in_the_store_is_not_loaded() -> None:
@@ -91,8 +92,8 @@ def test_a_key_that_was_revoked_in_the_store_is_not_loaded() -> None:
     store.add_key(KEY.key)
     identity = Identity(store.list_keys(), Clock())
     identity.add(store.revoke_key(KEY.key.key_id, 50))
-    assert identity.identify(bearer(KEY)) is None
-    assert Identity(store.list_keys(), Clock()).identify(bearer(KEY)) is None
+    assert identity.identify(bearer(KEY), HERE) is None
+    assert Identity(store.list_keys(), Clock()).identify(bearer(KEY), HERE) is None
 
 
 def test_while_a_rotation_overlaps_both_keys_count() -> None:
@@ -102,13 +103,13 @@ def test_while_a_rotation_overlaps_both_keys_count() -> None:
     identity = Identity([KEY.key], clock)
     identity.add(new.key)
     identity.add(ending)
-    assert identity.identify(bearer(KEY)) == ANN
+    assert identity.identify(bearer(KEY), HERE) == ANN
     clock.now_ns = 150
-    assert identity.identify(bearer(KEY)) is None
-    assert identity.identify(bearer(new)) is not None
+    assert identity.identify(bearer(KEY), HERE) is None
+    assert identity.identify(bearer(new), HERE) is not None
 
 
 def test_no_raw_key_is_held() -> None:
     identity = Identity([KEY.key], Clock())
-    identity.identify(bearer(KEY))
+    identity.identify(bearer(KEY), HERE)
     assert KEY.text[14:] not in repr(vars(identity))

@@ -175,7 +175,7 @@ def test_the_tier(asked: str | None, key_tier: str | None, tenant: str, tier: st
 def test_headers_of_an_answer() -> None:
     async def main() -> None:
         limits = b"x-ratelimit-limit-requests: 60\r\nx-ratelimit-reset-requests: 12ms\r\n"
-        async with world(limits=lambda tenant: limits if tenant == "support" else b"") as here:
+        async with world(limits=lambda tenant, _app, _key: limits if tenant == "support" else b"") as here:
             here.desk.holding = True
             client = await here.client()
             client.send(post(chat()))
@@ -340,7 +340,7 @@ def test_after_the_deadline_what_is_left_is_cut_and_settled_once() -> None:
 def test_a_taken_port_is_an_os_error() -> None:
     async def main() -> None:
         async with world() as here:
-            other = Gateway(config(), FakeDesk(), lambda _: None, clock=lambda: 0, monotonic=lambda: 0)
+            other = Gateway(config(), FakeDesk(), lambda _key, _peer: None, clock=lambda: 0, monotonic=lambda: 0)
             with pytest.raises(OSError, match="in use"):
                 await other.start(Address("127.0.0.1", here.port))
             await other.close()

@@ -96,7 +96,13 @@ async def served(
     ticks = itertools.count(time.time_ns())
     async with engine(folder, model(slots=slots, context_tokens=context_tokens)) as handle:
         desk = CoreDesk(Machine(ours.policy), lambda: next(ticks), journal, records.append, caches=Caches(b"k" * 32))
-        gateway = Gateway(ours, desk, principals.get, clock=time.time_ns, monotonic=time.monotonic_ns)
+        gateway = Gateway(
+            ours,
+            desk,
+            lambda authorization, _peer: principals.get(authorization),
+            clock=time.time_ns,
+            monotonic=time.monotonic_ns,
+        )
         port = await gateway.start(Address("127.0.0.1", 0))
         try:
             desk.replica_ready(Replica("tiny-0.1", "tiny", 1000, slots, slots * context_tokens), handle.target)

@@ -11,7 +11,9 @@ from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
+from commonpool.config.limits import describe_limits, parse_limits
 from commonpool.config.quantities import QuantityError, parse_duration
+from commonpool.core.model import Limits
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id: the part between its first two underscores.")]
 
@@ -22,7 +24,7 @@ keys = typer.Typer(name="keys", help="Make, list, revoke and rotate keys.", no_a
 def create(
     *,
     tenant: Annotated[
-        str, typer.Option("--tenant", help="Whose it is; none for an admin key.", show_default=False)
+        str, typer.Option("--tenant", help="Whose it is; none for an admin key of the platform.", show_default=False)
     ] = "",
     app: Annotated[str, typer.Option("--app", help="The tenant's app. [default: default]", show_default=False)] = "",
     scope: Annotated[
@@ -34,6 +36,27 @@ def create(
     model: Annotated[
         list[str] | None, typer.Option("--model", help="Only this model; may be repeated. [default: its tenant's]")
     ] = None,
+    only_tier: Annotated[
+        list[str] | None, typer.Option("--only-tier", help="Only this tier; may be repeated. [default: its tenant's]")
+    ] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option("--network", metavar="CIDR", help="Only from this network; may be repeated. [default: all]"),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="LIMIT=AMOUNT",
+            help="A limit of its own, e.g. requests=60/min; may be repeated. [default: none]",
+        ),
+    ] = None,
+    role: Annotated[
+        str, typer.Option("--role", help="Of an admin key. [default: platform-admin]", show_default=False)
+    ] = "",
+    account: Annotated[
+        str, typer.Option("--account", help="The service account that an admin key is of.", show_default=False)
+    ] = "",
     expires: Annotated[
         str | None, typer.Option("--expires", metavar="DURATION", help="Ends after this, e.g. 90d. [default: never]")
     ] = None,
@@ -49,6 +72,11 @@ def create(
         scope=scope,
         tier=tier,
         models=tuple(model) if model else None,
+        tiers=tuple(only_tier) if only_tier else None,
+        networks=tuple(network) if network else None,
+        limits=_limits(limit or []),
+        role=role,
+        account=account,
         expires_ns=None if expires is None else time.time_ns() + _duration(expires, "--expires"),
         note=note,
     )
@@ -66,15 +94,16 @@ def list_keys(*, control: Control = CONTROL_URL, token_file: TokenFile = None, a
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
     now_ns = time.time_ns()
-    titles = ("id", "scope", "tenant", "app", "tier", "models", "created", "expires", "state", "note")
+    titles = ("id", "scope", "tenant", "app", "tier", "models", "only", "created", "expires", "state", "note")
     rows = [
         (
             key.id,
-            key.scope,
+            _scope(key),
             key.tenant or text.NONE,
             key.app or text.NONE,
             key.tier or text.NONE,
             "all" if key.models is None else ",".join(key.models),
+            _only(key),
             text.moment(key.created_ns),
             text.moment(key.expires_ns),
             _state(key, now_ns),
@@ -121,12 +150,32 @@ def _show_created(created: wire.CreatedKey, *, as_json: bool) -> None:
         emit(created)
         return
     key = created.about
-    whose = f"app {key.app} of tenant {key.tenant}" if key.scope == "data" else "the admin API"
+    whose = f"app {key.app} of tenant {key.tenant}" if key.scope == "data" else f"the admin API ({_scope(key)})"
     until = f" until {text.moment(key.expires_ns)}" if key.expires_ns is not None else ""
     # The key alone on standard output, so that it can be piped into a secret store.
     sys.stderr.write(f"key {key.id} for {whose}{until}; keep it now, it is not shown again:\n")
     sys.stderr.flush()
     typer.echo(created.key)
+
+
+def _scope(key: wire.Key) -> str:
+    """What it is for, and of an admin key as whom."""
+    if key.scope == "data":
+        return key.scope
+    return f"admin: {key.role or key.account or 'platform-admin'}"
+
+
+def _only(key: wire.Key) -> str:
+    """What bounds it beside models: tiers, networks, limits."""
+    limits = (f"{name}={amount}" for name, amount in describe_limits(key.limits).items() if amount is not None)
+    return " ".join([*(key.tiers or ()), *(key.networks or ()), *limits]) or text.NONE
+
+
+def _limits(written: list[str]) -> Limits:
+    try:
+        return parse_limits(written)
+    except ValueError as error:
+        raise CommandError(f"--limit: {error}", ExitCode.USAGE) from None
 
 
 def _state(key: wire.Key, now_ns: int) -> str:

@@ -169,9 +169,9 @@ class RemoteDesk:
             return False, "The core cannot be reached; requests wait for it."
         return self._readiness.ready, self._readiness.why
 
-    def limits(self, tenant: str) -> bytes:
-        """The rate-limit header lines of a tenant, as the core said last."""
-        return self._limits.get(tenant, b"")
+    def limits(self, tenant: str, app: str, key: str) -> bytes:  # noqa: ARG002 - a key is of one app of one tenant
+        """The rate-limit header lines of a key, as the core said last."""
+        return self._limits.get(key, b"")
 
     def answered(self, code: str) -> None:
         """The gateway answered a request with this error; the core hears of it with what happens next."""

@@ -36,7 +36,7 @@ class RemoteWaiter:
     def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
         self.attempt = attempt
         self.runs = True
-        self._counter.tell(Go(self.request.id, attempt, wait_ns, waits, address_of(target), part), self.request.tenant)
+        self._counter.tell(Go(self.request.id, attempt, wait_ns, waits, address_of(target), part), self.request)
 
     def refused(self, refusal: Refuse) -> None:
         self._counter.over(self.request, refusal)
@@ -48,7 +48,7 @@ class RemoteWaiter:
 class Counter:
     """One gateway process's requests and the news for it. `answered(code, count)` hears of the errors it answered.
 
-    `limits` gives a tenant's rate-limit header lines.
+    `limits` gives the rate-limit header lines of a tenant, an app and a key.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Counter:
         hello: Hello,
         desk: CoreDesk,
         *,
-        limits: Callable[[str], bytes],
+        limits: Callable[[str, str, str], bytes],
         answered: Callable[[str, int], None],
     ) -> None:
         self.session = hello.session
@@ -68,7 +68,8 @@ class Counter:
         self._waiters: dict[str, RemoteWaiter] = {}
         self._news: deque[News] = deque()
         self._first = 1  # the number of the oldest news that is kept
-        self._tenants: set[str] = set()  # those in the news since the last reply
+        self._callers: set[tuple[str, str, str]] = set()  # those in the news since the last reply
+        self._limited: set[str] = set()  # the keys that had lines the last time
         self._told = asyncio.Event()
         self._closed = False
 
@@ -118,8 +119,13 @@ class Counter:
             self._news.popleft()
             self._first += 1
         news = list(self._news) if len(self._news) <= NEWS_MAX else [self._news[at] for at in range(NEWS_MAX)]
-        limits = {tenant: lines for tenant in sorted(self._tenants) if (lines := self._limits(tenant))}
-        self._tenants.clear()
+        limits = {}
+        for tenant, app, key in sorted(self._callers):
+            lines = self._limits(tenant, app, key)
+            if lines or key in self._limited:
+                limits[key] = lines
+                (self._limited.add if lines else self._limited.discard)(key)
+        self._callers.clear()
         self._told.clear()
         return Reply(self._first, news, limits)
 
@@ -147,18 +153,18 @@ class Counter:
     def open_requests(self) -> int:
         return len(self._waiters)
 
-    def tell(self, news: News, tenant: str = "") -> None:
-        """News for the gateway; with a tenant, its rate limits are told too."""
+    def tell(self, news: News, about: Request | None = None) -> None:
+        """News for the gateway; about a request, the rate limits of whoever sent it are told too."""
         if self._closed:
             return
         self._news.append(news)
-        if tenant:
-            self._tenants.add(tenant)
+        if about is not None:
+            self._callers.add((about.tenant, about.app, about.key))
         self._told.set()
 
     def over(self, request: Request, news: Refuse | Fail) -> None:
         self._waiters.pop(request.id, None)
-        self.tell(news, request.tenant)
+        self.tell(news, request)
 
     def close(self) -> None:
         """The gateway is gone, and with it its clients: everything of it ends, so that nothing stays taken."""

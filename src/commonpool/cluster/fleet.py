@@ -66,7 +66,7 @@ class Fleet:
         *,
         clock: Callable[[], int],
         ready: Callable[[], tuple[bool, str]],
-        limits: Callable[[str], bytes],
+        limits: Callable[[str, str, str], bytes],
         failed: Callable[[int, str], None],
         reconfigured: Callable[[], None],
     ) -> None:

@@ -81,7 +81,7 @@ class GatewayActor:
     # -- what the core actor calls ---------------------------------------------------------------------------------
 
     async def port(self) -> int:
-        """Where it listens. Raises OSError."""
+        """Where it listens. Raises OSError or TlsError."""
         return await self._listening
 
     async def session(self) -> str:
@@ -132,5 +132,5 @@ class GatewayActor:
     def key_changed(self, key: Key) -> None:
         self._identity.add(key)
 
-    def _identify(self, authorization: bytes) -> Principal | None:
-        return self._identity.identify(authorization)
+    def _identify(self, authorization: bytes, peer: str | None) -> Principal | None:
+        return self._identity.identify(authorization, peer)

@@ -59,6 +59,7 @@ class Address(msgspec.Struct, frozen=True):
     base_path: str
     authorization: bytes | None
     tls: bool
+    destinations: tuple[str, ...] | None
 
 
 class Go(msgspec.Struct, frozen=True, tag=True):
@@ -95,7 +96,8 @@ News = Go | Refuse | Fail | KeyChanged | Reconfigured | Readiness
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The news from number `first` on. `limits` are the rate-limit header lines of tenants, as of now.
+    """The news from number `first` on. `limits` are the rate-limit header lines of keys, as of now; b"" where there
+    are none any more.
 
     `unknown`: the core does not know the session (it was restarted), and nothing of the call was taken in.
     """
@@ -163,6 +165,7 @@ def address_of(target: Target) -> Address:
         target.base_path,
         target.authorization,
         target.tls is not None,
+        target.destinations,
     )
 
 
@@ -178,6 +181,7 @@ def target_of(address: Address) -> Target:
         base_path=address.base_path,
         authorization=address.authorization,
         tls=ssl.create_default_context() if address.tls else None,
+        destinations=address.destinations,
     )
 
 

@@ -205,6 +205,7 @@ def _tenant(name: str, tenant: Values) -> Tenant:
         return_when=tenant["reclaim"]["return_when"],
         limits=build_limits(tenant["limits"]),
         headroom=quota["headroom"],
+        fallback=queue["fallback"],
         resources={
             RESOURCES[key].resource: Share(share["guaranteed"], share.get("elastic_cap"))
             for key, share in quota["resources"].items()

@@ -216,6 +216,7 @@ def _tenant(tenant: Tenant) -> dict[str, str | None]:
         **_shares(tenant),
         **{f"queue.priority.{tier}": str(priority) for tier, priority in tenant.priority.items()},
         "queue.max_wait": format_duration(tenant.max_wait_ns),
+        "queue.fallback": str(tenant.fallback).lower(),
         "reclaim.policy": tenant.reclaim,
         "reclaim.return_when": tenant.return_when,
         **{f"limits.{key}": said for key, said in describe_limits(tenant.limits).items()},

@@ -248,6 +248,12 @@ TENANT = Record(
                         "After this wait a request goes to the front.",
                         default=MAX_WAIT,
                     ),
+                    Field(
+                        "fallback",
+                        kinds.FLAG,
+                        "Whether a model's fallback may answer what the model itself cannot within max_wait.",
+                        default=str(_TENANT.fallback).lower(),
+                    ),
                 )
             ),
             "How its requests wait.",

@@ -10,7 +10,9 @@ import msgspec
 
 from commonpool.core import sizing
 from commonpool.core.budget import UNKNOWN_PACE_NS
+from commonpool.core.explain import duration
 from commonpool.core.footprint import convert
+from commonpool.core.limits import SECONDS_PER_MINUTE, Rate, Tally
 from commonpool.core.model import MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry, Flow
 from commonpool.core.sites import Serving
@@ -28,14 +30,18 @@ class Refusal(msgspec.Struct, frozen=True):
     retry_after_ns: int | None = None
 
 
-def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | None:
-    """Take a request in, or say why not. `entry` is filled in."""
+def admit(state: State, entry: Entry, request: Request, now: int, *, instead: bool = False) -> Refusal | None:
+    """Take a request in, or say why not. `entry` is filled in.
+
+    `instead`: it is for the fallback of its model. That may take at once what its tenant's queue leaves no time for.
+    """
     name, tier = request.tenant, request.tier
-    flow = _flow(state, name, request, tier, now)
+    flow = revoked(request.key) if request.key in state.revoked else _flow(state, name, request, tier, now)
     if not isinstance(flow, Flow):
         return flow
     site = cast("Serving", flow.room)
     node, account, shape = flow.node, flow.account, site.shape
+    tallies = state.tallies(account, request) if account.apps or state.keys else ()
 
     # 1. What it would take, and whether that can ever be had.
     tokens_in, tokens_out_max, sequences = request.tokens_in, request.tokens_out_max, request.sequences
@@ -48,25 +54,27 @@ def admit(state: State, entry: Entry, request: Request, now: int) -> Refusal | N
     expected = sequences * sizing.output_tokens(tokens_in, tokens_out_max, shape, learned)
     work = ask * (INPUT_COST * tokens_in + OUTPUT_COST * expected)
     cost = _cost(site, account, work, now)
-    refusal = _within_limits(account, request, expected, cost, now)
+    refusal = _queue_full(account) if account.waiting >= account.queue_length else None
+    if refusal is None and (account.limited or tallies):
+        refusal = _within_limits((account, *tallies), request, expected, now)
+    if refusal is None:
+        refusal = _over_budget(account, name, cost, now)
     if refusal is not None:
         return refusal
 
     # 3. The promise.
     rate = max(node.guaranteed - account.by_jobs, ask)
     if account.waiting:
-        wait_ns = _work_ahead(flow) // rate + site.runs.expected
-        if wait_ns > account.max_wait_ns:
-            return promise(name, account.max_wait_ns, wait_ns)
+        refusal = _too_late(flow, site, tallies, rate)
+        if refusal is not None:
+            entry.flow, entry.sequences, entry.kv, entry.ask, entry.tallies = flow, sequences, kv, ask, tallies
+            if not (instead and site.starts_at_once(entry)):
+                return refusal
 
     # 4. Take.
-    if account.requests is not None:
-        account.requests.take(1, now)
-    if account.tokens is not None:
-        entry.tokens_reserved = min(tokens_in + expected, account.tokens.per_minute)
-        account.tokens.take(entry.tokens_reserved, now)
-    if account.bytes is not None:
-        account.bytes.take(request.bytes_in, now)
+    if account.limited or tallies:
+        entry.taken = _take((account, *tallies), request, tokens_in + expected, now)
+        entry.tallies = tallies
     entry.flow, entry.node = flow, node
     entry.tokens_in, entry.sequences, entry.kv, entry.ask = tokens_in, sequences, kv, ask
     entry.work = work
@@ -88,7 +96,7 @@ def admit_job(state: State, entry: Entry, job: Job, now: int, *, again: bool = F
     account = state.accounts[job.tenant]
     flow = state.flow(job.tenant, account, state.devices[job.pool])
     entry.flow, entry.node = flow, flow.node
-    refusal = size_job(state, entry, job, taken=again) or (None if again else _queue_full(job.tenant, account))
+    refusal = size_job(state, entry, job, taken=again) or (None if again else _queue_full(account))
     if refusal is not None:
         return refusal
     cost = account.spending.cost(entry.ask * (job.expected_ns or 0), now)
@@ -122,6 +130,7 @@ def resume(state: State, entry: Entry, now: int) -> Refusal | None:
         site = state.sites[task.model]
         entry.flow = flow = state.flow(task.tenant, account, site)
         entry.node = flow.node
+        entry.tallies = state.tallies(account, task)
         entry.tokens_in, entry.sequences = task.tokens_in, task.sequences
         entry.kv, entry.ask = sizing.shares(task.tokens_in, task.tokens_out_max, task.sequences, site.shape)
         expected = task.sequences * sizing.output_tokens(task.tokens_in, task.tokens_out_max, site.shape, 0)
@@ -147,8 +156,29 @@ def hold_rest(entry: Entry, now: int) -> None:
         hold(entry, spending.rest(entry.ask, entry.dispatched, task.expected_ns, now))
 
 
+def give_back(entry: Entry, now: int) -> None:
+    """It was not served after all: nothing of any rate is used by it."""
+    for rate, units, _ in entry.taken:
+        rate.take(-units, now)
+    entry.taken = ()
+
+
+def used(entry: Entry, tokens: int | None, bytes_out: int, now: int) -> None:
+    """So much was sent, and what was reserved of tokens a minute becomes what was used; None: it is not over yet."""
+    if tokens is not None:
+        for rate, units, are_tokens in entry.taken:
+            if are_tokens:
+                rate.take(tokens - units, now)
+        entry.taken = ()
+    for tally in (entry.flow.account, *entry.tallies):
+        if tally.bytes is not None:
+            tally.bytes.take(bytes_out, now)
+
+
 def known(state: State, request: Request) -> Refusal | None:
-    """Refuse what names something that does not exist (any more)."""
+    """Refuse what names something that does not exist (any more), or comes with a key that does not."""
+    if request.key in state.revoked:
+        return revoked(request.key)
     tenant = state.policy.tenants.get(request.tenant)
     if tenant is None:
         return Refusal(Reason.UNKNOWN_TENANT, f"Tenant {request.tenant} does not exist any more.")
@@ -248,6 +278,11 @@ def expired(entry: Entry, model: str, now: int, *, ready: bool) -> Refusal:
     )
 
 
+def revoked(key: str) -> Refusal:
+    """Refuse what comes with a key that was revoked, also where its gateway did not know that yet."""
+    return Refusal(Reason.KEY_REVOKED, f"Key {key} is revoked. Use one that is live.")
+
+
 def never_fits(request: Request, shape: Shape, kv: int, amount: int, cap: int) -> Refusal | None:
     """Refuse at once what no amount of waiting could ever serve."""
     message = None
@@ -283,7 +318,16 @@ def promise(tenant: str, max_wait_ns: int, wait_ns: int) -> Refusal:
 
 
 def _broken(site: Serving, now: int) -> Refusal:
-    """Nobody is kept waiting for a model of which no replica can be started."""
+    """Nobody is kept waiting for a model of which no replica can be started, or all fail."""
+    if not site.crew.broken:
+        until = min(running.breaker.until for running in site.replicas.values() if not running.draining)
+        retry_ns = max(RETRY_AFTER_MIN_NS, until - now)
+        return Refusal(
+            Reason.NO_REPLICA,
+            f"Every replica of {site.name} fails; one is tried again in {-(-retry_ns // NS_PER_S)} s. Try again then, "
+            "or ask the operator.",
+            retry_ns,
+        )
     return Refusal(
         Reason.NO_REPLICA,
         f"No replica of {site.name} could be started; it is tried again from time to time. Try again later, or ask the "
@@ -301,17 +345,26 @@ def _flow(state: State, tenant: str, request: Request, tier: str, now: int) -> F
         if refusal is not None:
             return refusal
         flow = state.flow(tenant, state.accounts[tenant], state.sites[request.model])
-    if site is not None and not site.ready and site.crew.broken:
+    if site is not None and not site.ready and (site.crew.broken or site.failing):
         return _broken(site, now)
     return flow
 
 
+def _too_late(flow: Flow, site: Serving, tallies: tuple[Tally, ...], rate: int) -> Refusal | None:
+    """Whether what comes now could not start within max_wait."""
+    account = flow.account
+    wait_ns = _work_ahead(flow) // rate + site.runs.expected
+    if wait_ns > account.max_wait_ns:
+        return promise(flow.tenant, account.max_wait_ns, wait_ns)
+    return _promise_of(tallies, account, site.runs.expected) if tallies else None
+
+
 def _work_ahead(flow: Flow) -> int:
-    """The requests of its tenant that wait, in milli_gpu × ns; they are served before jobs."""
-    work = flow.work * flow.room.pace.expected
+    """The requests of its tenant that wait and may be next, in milli_gpu × ns; they are served before jobs."""
+    work = (flow.work if flow.lanes is None else flow.work - flow.idle_work) * flow.room.pace.expected
     for other in flow.others:
         if isinstance(other.room, Serving):
-            work += other.work * other.room.pace.expected
+            work += (other.work - other.idle_work) * other.room.pace.expected
     return work
 
 
@@ -335,22 +388,69 @@ def _never_fits_job(job: Job, amount: str, cap: int) -> Refusal:
     )
 
 
-def _queue_full(tenant: str, account: Account) -> Refusal | None:
-    if account.waiting < account.queue_length:
+def _promise_of(tallies: tuple[Tally, ...], account: Account, run_ns: int) -> Refusal | None:
+    """Refuse what its app's or key's concurrency would keep for longer than max_wait: so many run at once, each so
+    long.
+    """
+    for tally in tallies:
+        at_once = tally.running_max
+        if at_once is not None and tally.waiting * run_ns // at_once > account.max_wait_ns:
+            return _crowded(tally, at_once, tally.waiting * run_ns // at_once, account.max_wait_ns)
+    return None
+
+
+def _crowded(tally: Tally, at_once: int, wait_ns: int, max_wait_ns: int) -> Refusal:
+    retry_ns = max(RETRY_AFTER_MIN_NS, wait_ns - max_wait_ns)
+    return Refusal(
+        Reason.CONCURRENCY,
+        f"{_start(tally)} has {tally.waiting} requests waiting, and its concurrent_requests is {at_once}, which takes "
+        f"{duration(wait_ns)}; max_wait is {duration(max_wait_ns)}. Try again in {duration(retry_ns)}.",
+        retry_ns,
+    )
+
+
+def _queue_full(tally: Tally) -> Refusal | None:
+    if tally.waiting < tally.queue_length:
         return None
     return Refusal(
         Reason.QUEUE_FULL,
-        f"Tenant {tenant} has {account.waiting} requests or jobs waiting; its queue_length is {account.queue_length}. "
+        f"{_start(tally)} has {tally.waiting} requests or jobs waiting; its queue_length is {tally.queue_length}. "
         "Try again when some are done.",
         RETRY_AFTER_MIN_NS,
     )
 
 
-def _within_limits(account: Account, request: Request, expected: int, cost: int, now: int) -> Refusal | None:
-    if account.waiting >= account.queue_length:
-        return _queue_full(request.tenant, account)
-    refusal = _within_rates(account, request, expected, now)
-    return _over_budget(account, request.tenant, cost, now) if refusal is None else refusal
+def _within_limits(every: tuple[Tally, ...], request: Request, expected: int, now: int) -> Refusal | None:
+    """Refuse what one of the limits of its tenant, app and key does not allow; of several, the one that takes longest.
+
+    What can never be allowed comes first.
+    """
+    tokens = request.tokens_in + expected
+    for tally in every:
+        refusal = _too_large(tally, request) or _queue_full(tally)
+        if refusal is not None:
+            return refusal
+    found: Refusal | None = None
+    for tally in every:
+        refusal = _within_rates(tally, request, tokens, now)
+        if refusal is not None and (found is None or (refusal.retry_after_ns or 0) > (found.retry_after_ns or 0)):
+            found = refusal
+    return found
+
+
+def _take(every: tuple[Tally, ...], request: Request, tokens: int, now: int) -> tuple[tuple[Rate, int, bool], ...]:
+    """Take what a request needs of every rate that bounds it."""
+    taken = []
+    for tally in every:
+        if tally.requests is not None:
+            taken.append((tally.requests, 1, False))
+        if tally.tokens is not None:
+            taken.append((tally.tokens, min(tokens, tally.tokens.per_minute), True))
+        if tally.bytes is not None:
+            taken.append((tally.bytes, request.bytes_in, False))
+    for rate, units, _ in taken:
+        rate.take(units, now)
+    return tuple(taken)
 
 
 def _over_budget(account: Account, tenant: str, cost: int, now: int) -> Refusal | None:
@@ -358,35 +458,64 @@ def _over_budget(account: Account, tenant: str, cost: int, now: int) -> Refusal 
     return None if message is None else Refusal(Reason.BUDGET, message)
 
 
-def _within_rates(account: Account, request: Request, expected: int, now: int) -> Refusal | None:
-    tokens_in = request.tokens_in
-    rate = account.requests
-    if rate is not None:
-        wait_ns = rate.wait_ns(1, now)
-        if wait_ns:
-            what = f"its {rate.per_minute} requests a minute"
-            return _used(request.tenant, Reason.REQUESTS_PER_MINUTE, what, wait_ns)
-    rate = account.tokens
-    if rate is not None:
-        most = rate.per_minute
-        if tokens_in > most:
+def _too_large(tally: Tally, request: Request) -> Refusal | None:
+    """Refuse what is larger than its limits ever allow."""
+    tokens_in, most = request.tokens_in, tally.tokens_in_max
+    if most is not None and tokens_in > most:
+        return Refusal(
+            Reason.INPUT,
+            f"The prompt has about {tokens_in} tokens; {tally.whose} may send {most} (limits.input). Shorten it.",
+        )
+    most = tally.tokens_out_max
+    if most is not None and request.endpoint != "embeddings":
+        asked = request.sequences * (request.tokens_out_max or 1)
+        if asked > most:
             return Refusal(
-                Reason.NEVER_FITS,
-                f"The prompt has about {tokens_in} tokens; tenant {request.tenant} may use {most} a minute. "
-                "Shorten it.",
+                Reason.OUTPUT,
+                f"The request asks for {asked} tokens of output; {tally.whose} may have {most} (limits.output). "
+                "Set a smaller max_tokens or n.",
             )
-        wait_ns = rate.wait_ns(min(tokens_in + expected, most), now)
-        if wait_ns:
-            return _used(request.tenant, Reason.TOKENS_PER_MINUTE, f"its {most} tokens a minute", wait_ns)
-    rate = account.bytes
-    if rate is not None:
-        # What the answer will bring is not known, so it may leave a debt, which refuses the next.
-        wait_ns = rate.wait_ns(min(request.bytes_in, rate.per_minute), now)
-        if wait_ns:
-            what = f"its bandwidth of {rate.per_minute // 60} bytes a second"
-            return _used(request.tenant, Reason.BYTES_PER_SECOND, what, wait_ns)
+    if tally.tokens is not None and tokens_in > tally.tokens.per_minute:
+        return Refusal(
+            Reason.NEVER_FITS,
+            f"The prompt has about {tokens_in} tokens; {tally.whose} may use {tally.tokens.per_minute} a minute "
+            "(limits.tokens). Shorten it.",
+        )
     return None
 
 
-def _used(tenant: str, reason: Reason, what: str, wait_ns: int) -> Refusal:
-    return Refusal(reason, f"Tenant {tenant} has used {what}.", wait_ns)
+def _within_rates(tally: Tally, request: Request, tokens: int, now: int) -> Refusal | None:
+    """Refuse what one of the rates does not allow now; of several, the one that takes longest."""
+    found: Refusal | None = None
+    longest = 0
+    rate = tally.requests
+    if rate is not None:
+        wait_ns = rate.wait_ns(1, now)
+        if wait_ns > longest:
+            longest = wait_ns
+            what = f"{rate.per_minute} requests a minute (limits.requests)"
+            found = _used(tally, Reason.REQUESTS_PER_MINUTE, what, wait_ns)
+    rate = tally.tokens
+    if rate is not None:
+        wait_ns = rate.wait_ns(min(tokens, rate.per_minute), now)
+        if wait_ns > longest:
+            longest = wait_ns
+            what = f"{rate.per_minute} tokens a minute (limits.tokens); this needs about {tokens}"
+            found = _used(tally, Reason.TOKENS_PER_MINUTE, what, wait_ns)
+    rate = tally.bytes
+    if rate is not None:
+        # What the answer will bring is not known, so it may leave a debt, which refuses the next.
+        wait_ns = rate.wait_ns(min(request.bytes_in, rate.per_minute), now)
+        if wait_ns > longest:
+            what = f"bandwidth of {rate.per_minute // SECONDS_PER_MINUTE} bytes a second (limits.bandwidth)"
+            found = _used(tally, Reason.BYTES_PER_SECOND, what, wait_ns)
+    return found
+
+
+def _used(tally: Tally, reason: Reason, what: str, wait_ns: int) -> Refusal:
+    return Refusal(reason, f"{_start(tally)} has used its {what}. Try again in {duration(wait_ns)}.", wait_ns)
+
+
+def _start(tally: Tally) -> str:
+    """Whose limits they are, at the start of a sentence."""
+    return tally.whose[0].upper() + tally.whose[1:]

@@ -94,6 +94,9 @@ class Turns:
             if found is None:
                 return
             entry, spot = found
+            if now > entry.arrived:
+                flow = entry.flow
+                entry.waits += flow.waited(entry, now) if entry.tallies else flow.waits(entry.queued, now)
             self.unqueue(entry)
             self.start(site, spot, entry, surplus, now, effects)
 
@@ -108,14 +111,16 @@ class Turns:
         entry.node = node
         entry.attempt += 1
         entry.dispatched = now
-        if now > entry.arrived:
-            entry.waits += flow.waits(entry.queued, now)
         entry.surplus = charged = surplus or (isinstance(site, Devices) and not site.owns(entry))
         site.occupy(spot, entry)
         site.quota.take(node, entry.ask)
         for quota, its, amount in entry.also:
             quota.take(its, amount)
         site.loans.took(node, entry, entry.ask, now)
+        for tally in entry.tallies:
+            tally.running += 1
+            if tally.running == tally.running_max:
+                flow.account.turned(tally, now)
         if charged:
             entry.charged = site.service(entry)
             flow.charge(entry.charged)
@@ -154,6 +159,11 @@ class Turns:
             self.state.count_devices()
         pool = entry.node.pool
         freed = self.state.quotas[pool].give(entry.node, entry.ask)
+        for tally in entry.tallies:
+            was_full = tally.full
+            tally.running -= 1
+            if was_full and not tally.full:
+                freed += flow.account.turned(tally, now)
         for quota, its, amount in entry.also:
             freed += quota.give(its, amount)
         self.state.loans[pool].gave(entry.node, entry, now)

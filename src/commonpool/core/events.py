@@ -5,7 +5,7 @@ Events are tagged, so that a log of them can be kept and decoded as `Event`: rep
 
 import msgspec
 
-from commonpool.core.model import Job, Node, Outcome, Policy, Replica, Request, Usage
+from commonpool.core.model import Fault, Job, Limits, Node, Outcome, Policy, Replica, Request, Usage
 
 
 class Configured(msgspec.Struct, frozen=True, tag=True):
@@ -26,7 +26,9 @@ class Ended(msgspec.Struct, frozen=True, gc=False, tag=True):
     `first_token_at` is the absolute time of the answer's first byte, or of its first event where the engine streams
     it; 0 when there was none. `status` is what the client got (499 when it went away). `retry` asks for another
     attempt: only sensible while the client has got nothing. Failed attempts are at most two; one that was taken off its
-    replica (cancelled, with retry) does not count. `bytes_out` is the size of the answer.
+    replica (cancelled, with retry) does not count. `bytes_out` is the size of the answer. `fault` is whose fault it is
+    that an attempt failed; of others it says nothing. `reason` is why it was ended before its own end, where that was
+    for a limit.
     """
 
     request_id: str
@@ -37,6 +39,8 @@ class Ended(msgspec.Struct, frozen=True, gc=False, tag=True):
     first_token_at: int = 0
     retry: bool = False
     bytes_out: int = 0
+    fault: Fault = Fault.ENGINE
+    reason: str = ""
 
 
 class Produced(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -203,6 +207,23 @@ class Spent(msgspec.Struct, frozen=True, gc=False, tag=True):
     until_ns: int
 
 
+class KeyLimited(msgspec.Struct, frozen=True, tag=True):
+    """A key has these limits from now on; its requests name it. What is used of them stays used."""
+
+    key: str
+    limits: Limits
+
+
+class KeyRevoked(msgspec.Struct, frozen=True, tag=True):
+    """A key counts no more. What waits with it is refused; what runs goes on, and is not tried again.
+
+    It is never heard of again as a live one.
+    """
+
+    key: str
+    tenant: str
+
+
 class Ticked(msgspec.Struct, frozen=True, tag=True):
     """Time passed. Sent about once a second, so that requests for a model without replicas are not kept for ever."""
 
@@ -227,5 +248,7 @@ Event = (
     | Released
     | Granted
     | Spent
+    | KeyLimited
+    | KeyRevoked
     | Ticked
 )

@@ -55,9 +55,9 @@ _CAUSES: Final[dict[Cause, tuple[str, str, str]]] = {
         "Give its tenant a larger guarantee, within which nobody passes it, or a larger weight for the surplus.",
     ),
     Cause.CONCURRENCY: (
-        "tenant at its concurrent_requests",
-        "",
-        "Raise limits.concurrent_requests of its tenant.",
+        "{} at its concurrent_requests",
+        "tenant",
+        "Raise limits.concurrent_requests there.",
     ),
     Cause.ELASTIC_CAP: (
         "{} at its elastic_cap",
@@ -88,11 +88,11 @@ _CAUSES: Final[dict[Cause, tuple[str, str, str]]] = {
 
 _REASONS: Final[dict[Reason, Words]] = {
     Reason.NEVER_FITS: Words(
-        "it asks for more than its tenant or a replica can ever give",
+        "it asks for more than its tenant, its limits or a replica can ever give",
         "Ask for fewer sequences, a shorter prompt or fewer tokens out, or have the tenant's elastic_cap raised.",
     ),
     Reason.QUEUE_FULL: Words(
-        "its tenant's queue_length was reached",
+        "the queue_length of its tenant, app or key was reached",
         "Send fewer at once, or raise limits.queue_length or the tenant's guarantee.",
     ),
     Reason.PROMISE: Words(
@@ -100,16 +100,36 @@ _REASONS: Final[dict[Reason, Words]] = {
         "Try again later, raise the tenant's guarantee, or set a longer queue.max_wait.",
     ),
     Reason.REQUESTS_PER_MINUTE: Words(
-        "its tenant had used its requests a minute",
-        "Try again after the answer's retry-after, or raise limits.requests_per_minute.",
+        "its tenant, app or key had used its requests a minute",
+        "Try again after the answer's retry-after, or raise limits.requests.",
     ),
     Reason.TOKENS_PER_MINUTE: Words(
-        "its tenant had used its tokens a minute",
-        "Try again after the answer's retry-after, or raise limits.tokens_per_minute.",
+        "its tenant, app or key had used its tokens a minute",
+        "Try again after the answer's retry-after, or raise limits.tokens.",
     ),
     Reason.BYTES_PER_SECOND: Words(
-        "its tenant had used its bytes a second",
-        "Try again after the answer's retry-after, or raise limits.bytes_per_second.",
+        "its tenant, app or key had used its bytes a second",
+        "Try again after the answer's retry-after, or raise limits.bandwidth.",
+    ),
+    Reason.CONCURRENCY: Words(
+        "more of its app or key waited than its concurrent_requests serve within max_wait",
+        "Send fewer at once, or raise limits.concurrent_requests there.",
+    ),
+    Reason.INPUT: Words(
+        "its prompt was longer than its tenant, app or key may send",
+        "Shorten the prompt, or raise limits.input.",
+    ),
+    Reason.OUTPUT: Words(
+        "it asked for more output than its tenant, app or key may have",
+        "Ask for a smaller max_tokens or n, or raise limits.output.",
+    ),
+    Reason.RUN_TIME: Words(
+        "it ran longer than its tenant, app or key may",
+        "Ask for less, or raise limits.run_time.",
+    ),
+    Reason.KEY_REVOKED: Words(
+        "its key was revoked while it waited",
+        "Send it again with a key that is live.",
     ),
     Reason.BUDGET: Words(
         "its tenant's budget was spent, or would be by what is open",
@@ -207,6 +227,8 @@ def attempt(record: UsageRecord) -> str:
     match record.outcome:
         case Outcome.COMPLETED:
             said = "completed"
+        case Outcome.CANCELLED if record.reason:
+            said = f"ended, {refusal(record.reason).text}"
         case Outcome.CANCELLED:
             said = "cancelled, its client went away"
         case Outcome.FAILED if record.reason == STOPPED:

@@ -1,12 +1,17 @@
-"""Rates: so many units a minute, in exact integers.
+"""Limits: what each tenant, app and key has used of its own, in exact integers.
 
-A bucket holds one minute's worth and refills continuously (GCRA: one number, the time at which the bucket is full
-again). That number is kept multiplied by the rate, so that no division ever rounds.
+Rates are so many units a minute. A bucket holds one minute's worth and refills continuously (GCRA: one number, the time
+at which the bucket is full again). That number is kept multiplied by the rate, so that no division ever rounds.
 """
 
-from commonpool.core.model import NS_PER_S
+from collections.abc import Iterable
+from typing import Final
+
+from commonpool.core.model import NO_LIMITS, NS_PER_S, Limits
 
 MINUTE_NS = 60 * NS_PER_S
+SECONDS_PER_MINUTE: Final = 60
+_ENDLESS: Final = 1 << 62  # more than ever wait
 
 
 class Rate:
@@ -34,3 +39,99 @@ class Rate:
     def take(self, units: int, now: int) -> None:
         """Take units that `wait_ns` found to be there, or correct an earlier take (negative gives back)."""
         self._full_at = now * self.per_minute + self._owed(now) + units * MINUTE_NS
+
+    def change(self, per_minute: int, now: int) -> None:
+        """There are so many a minute from now on; what is used stays used."""
+        owed = self._owed(now)
+        self.per_minute = per_minute
+        self._full_at = now * per_minute + owed
+
+
+class Tally:
+    """What a tenant, an app or a key has used of its limits.
+
+    `whose` says in a sentence whose they are, `name` in a word. `limited` is false where nothing but the queue is
+    limited. `waiting` and `running` count what waits and runs; a tenant's `running` is counted in the quota tree, and
+    is 0 here. What there is no limit on is None.
+    """
+
+    __slots__ = (
+        "bytes",
+        "limited",
+        "name",
+        "queue_length",
+        "requests",
+        "running",
+        "running_max",
+        "tokens",
+        "tokens_in_max",
+        "tokens_out_max",
+        "waiting",
+        "whose",
+    )
+
+    def __init__(self, whose: str, name: str) -> None:
+        self.whose = whose
+        self.name = name
+        self.waiting = 0
+        self.running = 0
+        self.limited = False
+        self.queue_length = _ENDLESS
+        self.running_max: int | None = None
+        self.requests: Rate | None = None
+        self.tokens: Rate | None = None
+        self.bytes: Rate | None = None
+        self.tokens_in_max: int | None = None
+        self.tokens_out_max: int | None = None
+
+    def limit(self, limits: Limits, now: int) -> None:
+        """These are its limits from now on. What is used stays used."""
+        self.queue_length = _ENDLESS if limits.queue_length is None else limits.queue_length
+        self.running_max = limits.concurrent_requests
+        self.requests = _rate(self.requests, limits.requests_per_minute, now)
+        self.tokens = _rate(self.tokens, limits.tokens_per_minute, now)
+        per_second = limits.bytes_per_second
+        self.bytes = _rate(self.bytes, per_second and per_second * SECONDS_PER_MINUTE, now)
+        self.tokens_in_max = limits.tokens_in_max
+        self.tokens_out_max = limits.tokens_out_max
+        self.limited = limits != Limits(queue_length=limits.queue_length)
+
+    @property
+    def full(self) -> bool:
+        """Whether as many run as may at once."""
+        return self.running_max is not None and self.running >= self.running_max
+
+
+def app_tally(tenant: str, app: str) -> Tally:
+    """That of an app."""
+    return Tally(f"app {app} of tenant {tenant}", f"{tenant}/{app}")
+
+
+def key_tally(key_id: str) -> Tally:
+    """That of a key."""
+    return Tally(f"key {key_id}", f"key:{key_id}")
+
+
+def size_limits(*limits: Limits) -> Limits:
+    """What several of them allow to one request: its input, its output and how long it runs; NO_LIMITS where nothing
+    does.
+    """
+    found = Limits(
+        tokens_in_max=_least(each.tokens_in_max for each in limits),
+        tokens_out_max=_least(each.tokens_out_max for each in limits),
+        run_ns_max=_least(each.run_ns_max for each in limits),
+    )
+    return NO_LIMITS if found == NO_LIMITS else found
+
+
+def _least(amounts: Iterable[int | None]) -> int | None:
+    return min((amount for amount in amounts if amount is not None), default=None)
+
+
+def _rate(rate: Rate | None, per_minute: int | None, now: int) -> Rate | None:
+    if per_minute is None:
+        return None
+    if rate is None:
+        return Rate(per_minute)
+    rate.change(per_minute, now)
+    return rate

@@ -27,6 +27,8 @@ from commonpool.core.events import (
     HostLoad,
     JobEnded,
     JobResumed,
+    KeyLimited,
+    KeyRevoked,
     NodeLost,
     NodeSeen,
     Produced,
@@ -39,8 +41,10 @@ from commonpool.core.events import (
     Submitted,
     Ticked,
 )
+from commonpool.core.limits import Tally
 from commonpool.core.model import (
     NS_PER_S,
+    Fault,
     Job,
     Outcome,
     Policy,
@@ -49,7 +53,7 @@ from commonpool.core.model import (
     UsageRecord,
     Wait,
 )
-from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry, Flow
 from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_OF, STATUS_OF_END
 from commonpool.core.sites import Serving, Site
 from commonpool.core.state import State
@@ -108,6 +112,10 @@ class Machine:
             self._nodes_changed(event, now, effects)
         elif isinstance(event, Released):
             self._released(event, now, effects)
+        elif isinstance(event, KeyLimited):
+            self._key_limited(event, now, effects)
+        elif isinstance(event, KeyRevoked):
+            self._key_revoked(event, now, effects)
         elif isinstance(event, Resumed):
             self._resumed(event, now)
         else:
@@ -117,7 +125,7 @@ class Machine:
     def waits_of(self, request_id: str, now: int) -> tuple[Wait, ...] | None:
         """What a request or job that waits has waited for until now, in order; None when nothing of that id waits."""
         entry = self._entries.get(request_id)
-        return entry.waits + entry.flow.waits(entry.queued, now) if entry is not None and entry.waiting else None
+        return entry.waits + entry.flow.waited(entry, now) if entry is not None and entry.waiting else None
 
     def knows(self, task_id: str) -> bool:
         """Whether a request or job of that id waits or runs."""
@@ -170,7 +178,8 @@ class Machine:
         if not site.line.waiting and site.free_slots > 0:
             # Nobody waits: when it fits, the queue would only hand it back.
             surplus = not flow.node.entitled
-            if not (surplus and site.quota.claimed) and not site.quota.stopped:
+            full = any(tally.full for tally in entry.tallies) if entry.tallies else False
+            if not (surplus and site.quota.claimed) and not site.quota.stopped and not full:
                 spot = site.fit(entry, now)
                 if spot is not None:
                     if surplus:
@@ -198,14 +207,17 @@ class Machine:
         if entry.arrived < now and until <= now:  # it would be given up there as well
             return None
         instead = Entry(other, entry.seq, entry.arrived)
-        if admission.admit(self.state, instead, other, now) is not None:
+        if admission.admit(self.state, instead, other, now, instead=True) is not None:
             return None
         instead.deadline = entry.arrived + max_wait_ns  # what was promised began with its arrival
         return instead
 
     def _fallback(self, request: Request, refusal: Refusal) -> Request | None:
-        """The same request for the model that answers instead, where one does."""
+        """The same request for the model that answers instead, where one does and its tenant allows it."""
         if refusal.reason is not Reason.PROMISE and refusal.reason is not Reason.NO_REPLICA:
+            return None
+        tenant = self.state.policy.tenants.get(request.tenant)
+        if tenant is None or not (tenant.fallback and request.fallback):
             return None
         deployment = self.state.policy.deployments.get(request.model)
         if deployment is None or deployment.fallback is None:
@@ -250,14 +262,12 @@ class Machine:
         service = INPUT_COST * tokens_in + OUTPUT_COST * tokens_out
         if service and outcome is _COMPLETED:
             self._learn(site, entry, request, event, service, now)
-        if retry and outcome is _FAILED:
-            site.doubt(entry)
+        if outcome is _FAILED or site.troubled:
+            site.heard(entry, outcome, event.fault, now)
         running = site.replicas.get(entry.replica_id)
         freed = self._turns.release(site, entry, service, now)
         if site.draining:
             replicas.stop_drained(site, now, effects)
-        if flow.account.bytes is not None:
-            flow.account.bytes.take(event.bytes_out, now)
         record = records.of_request(
             entry,
             request,
@@ -269,6 +279,7 @@ class Machine:
             outcome=outcome,
             status=event.status,
             usage=usage,
+            reason=event.reason,
             first_token_at=event.first_token_at,
             bytes_out=event.bytes_out,
             gpu_memory_mib=0 if running is None else running.memory_of(entry),
@@ -276,8 +287,10 @@ class Machine:
         entry.failures += outcome is _FAILED
         spent = outcome is _FAILED and entry.failures >= ATTEMPTS_MAX
         again = retry and not spent and admission.judge(self.state, entry) is None
-        if not again:
-            self._settle_tokens(entry, tokens_in + tokens_out, now)
+        if again and outcome is _FAILED:
+            again = site.retries.take(site.turns, now, sure=event.fault is not Fault.UNCLEAR)
+        if flow.account.limited or entry.tallies:
+            admission.used(entry, None if again else tokens_in + tokens_out, event.bytes_out, now)
         self._over(entry, record, retry, again, now, effects)
         if freed:
             self._turns.unpark(freed, now)
@@ -356,13 +369,6 @@ class Machine:
             entry.flow.charge(more)
             self._turns.replace(entry.flow)
 
-    def _settle_tokens(self, entry: Entry, tokens_used: int, now: int) -> None:
-        """What was reserved of the tokens a minute becomes what was used."""
-        tokens = entry.flow.account.tokens
-        if tokens is not None and entry.tokens_reserved:
-            tokens.take(tokens_used - entry.tokens_reserved, now)
-        entry.tokens_reserved = 0
-
     def _spent(self, event: Spent, now: int) -> None:
         """The books know some of what jobs that run have cost: that is spent, and no longer held."""
         account = self.state.accounts.get(event.tenant)
@@ -382,7 +388,7 @@ class Machine:
         entry = self._entries.get(request_id)
         if entry is None or not entry.waiting:
             return
-        entry.waits += entry.flow.waits(entry.queued, now)
+        entry.waits += entry.flow.waited(entry, now)
         self._drop(entry, now)
         effects.append(Settle(records.unserved(self.state, entry, Outcome.CANCELLED, STATUS_CLIENT_GONE, "", now)))
         self._turns.dispatch(cast("Site", entry.flow.room).quota.pool, now, effects)
@@ -398,7 +404,7 @@ class Machine:
     def _drop(self, entry: Entry, now: int) -> None:
         """It waits no more and will not run; who is behind it is looked at anew."""
         self._turns.unqueue(entry)
-        self._settle_tokens(entry, 0, now)
+        admission.used(entry, 0, 0, now)
         entry.flow.parked = False
         cast("Site", entry.flow.room).line.place(entry.flow)
         self._turns.observe(entry.flow, 0, now)
@@ -408,10 +414,8 @@ class Machine:
         del self._entries[entry.id]
         admission.hold(entry, 0)
         site = entry.flow.room
-        if isinstance(site, Devices):
+        if isinstance(site, Devices | Serving):
             site.forget(entry.id)
-        elif isinstance(site, Serving) and site.avoided:
-            site.avoided.pop(entry.id, None)
 
     def _withdraw(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
         """Refuse what had been taken: like any refused request it has consumed nothing."""
@@ -420,14 +424,9 @@ class Machine:
 
     def _leave(self, entry: Entry, now: int) -> None:
         """It waits no more, and nothing of its tenant's limits is used by it."""
-        entry.waits += entry.flow.waits(entry.queued, now)
+        entry.waits += entry.flow.waited(entry, now)
+        admission.give_back(entry, now)
         self._drop(entry, now)
-        account = entry.flow.account
-        if isinstance(entry.task, Request):
-            if account.requests is not None:
-                account.requests.take(-1, now)
-            if account.bytes is not None:
-                account.bytes.take(-entry.task.bytes_in, now)
 
     # -- time passes ---------------------------------------------------------------------------------------------------
 
@@ -435,7 +434,7 @@ class Machine:
         self.state.begun = True
         self._end_grants(now)
         for serving in self.state.sites.values():
-            serving.trust()
+            serving.pass_time(now)
             self._expire(serving, now, effects)
         for site in self.state.all_sites():
             for flow in site.line.flows.values():
@@ -486,16 +485,16 @@ class Machine:
         deployment = self.state.policy.deployments.get(site.name)
         scaling = deployment.scaling if deployment is not None else None
         for flow in site.line.flows.values():
-            while flow.length:
-                entry = flow.earliest()
-                until = 2 * entry.deadline - entry.arrived if ready else entry.deadline
-                if scaling is not None and not ready:
-                    starts = 0 if site.crew.broken else scaling.start_deadline_ns
-                    until = min(until, entry.queued + starts)
-                if until > now:
-                    break
-                refusal = admission.expired(entry, site.name, now, ready=ready)
-                self._give_up(entry, refusal, now, effects)
+            for lane in flow.every():
+                while (entry := lane.oldest) is not None:
+                    until = 2 * entry.deadline - entry.arrived if ready else entry.deadline
+                    if scaling is not None and not ready:
+                        starts = 0 if site.crew.broken else scaling.start_deadline_ns
+                        until = min(until, entry.queued + starts)
+                    if until > now:
+                        break
+                    refusal = admission.expired(entry, site.name, now, ready=ready)
+                    self._give_up(entry, refusal, now, effects)
 
     def _give_up(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
         """Its model cannot serve it in time: its fallback takes it, or it is refused."""
@@ -630,6 +629,7 @@ class Machine:
         before = self.state.policy
         self.state.configure(policy, now)
         self._carry_over(before, policy, now)
+        self._tally_anew(before, policy, now)
         for site in self.state.all_sites():
             for flow in site.line.flows.values():
                 if tenant := policy.tenants.get(flow.tenant):
@@ -646,6 +646,55 @@ class Machine:
             if site.name not in policy.deployments:
                 self._follow(site, now, effects)
         self.state.prune()
+
+    def _tally_anew(self, before: Policy, policy: Policy, now: int) -> None:
+        """Apps have other limits than before: what waits and what runs is counted where it belongs."""
+        if any(tenant.apps for tenant in (*before.tenants.values(), *policy.tenants.values())):
+            self._count_anew()
+        for account in self.state.accounts.values():
+            for tally in account.lanes:
+                account.turned(tally, now)
+
+    def _count_anew(self) -> None:
+        waiting: dict[Flow, dict[str, tuple[Tally, ...]]] = {}
+        for entry in self._entries.values():
+            task = entry.task
+            tallies = self.state.tallies(entry.flow.account, task) if isinstance(task, Request) else ()
+            if tallies == entry.tallies:
+                continue
+            if entry.waiting:
+                waiting.setdefault(entry.flow, {})[entry.id] = tallies
+                continue
+            for tally in entry.tallies:
+                tally.running -= 1
+            for tally in tallies:
+                tally.running += 1
+            entry.tallies = tallies
+        for flow, changed in waiting.items():
+            flow.sort_anew(changed)
+
+    def _key_limited(self, event: KeyLimited, now: int, effects: list[Effect]) -> None:
+        self.state.limit_key(event.key, event.limits, now)
+        tally = self.state.keys.get(event.key)
+        for account in self.state.accounts.values():
+            if tally is not None and tally in account.lanes:
+                account.turned(tally, now)
+                self._all_anew(now, effects)
+
+    def _key_revoked(self, event: KeyRevoked, now: int, effects: list[Effect]) -> None:
+        self.state.revoked.add(event.key)
+        self.state.keys.pop(event.key, None)
+        account = self.state.accounts.get(event.tenant)
+        if account is None:
+            return
+        pools: dict[str, None] = {}
+        for flow in account.flows:
+            for entry in tuple(flow.waiting()):
+                if isinstance(entry.task, Request) and entry.task.key == event.key:
+                    self._withdraw(entry, admission.revoked(event.key), now, effects)
+                    pools[cast("Site", flow.room).quota.pool] = None
+        for pool in pools:
+            self._turns.dispatch(pool, now, effects)
 
     def _carry_over(self, before: Policy, policy: Policy, now: int) -> None:
         """What was released and granted goes with its tenant, into another pool too."""

@@ -169,7 +169,8 @@ class Tenant(msgspec.Struct, frozen=True):
     0 <= reserved <= guaranteed <= elastic_cap <= hard_cap. `priority` maps each tier the tenant may use to its
     priority inside the tenant, 0 to 9, larger first. `models` are those it may use; None is all. `headroom` is how much
     of the guarantee stays unlent beyond what is in use, for instant starts. `resources` are its parts of its pool's
-    other resources; of one that is not named it has the same fraction as of the GPUs, without a cap.
+    other resources; of one that is not named it has the same fraction as of the GPUs, without a cap. `apps` are the
+    limits of those of its apps that have some. `fallback`: whether a model's fallback may answer its requests.
     """
 
     name: str
@@ -189,6 +190,8 @@ class Tenant(msgspec.Struct, frozen=True):
     headroom: int = 0
     resources: dict[Resource, Share] = {}
     budget: Budget | None = None
+    apps: dict[str, Limits] = {}
+    fallback: bool = True
 
 
 class Scaling(msgspec.Struct, frozen=True):
@@ -324,7 +327,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     `tokens_in` is the prompt's length in tokens, estimated before dispatch; `tokens_out_max` is the client's own bound
     on the output of one sequence, None when it set none; `sequences` is how many the engine runs at once (`n`, or the
-    number of prompts). `bytes_in` is the size of its body.
+    number of prompts). `bytes_in` is the size of its body. `key` is the id of the key that it came with, "" for none.
+    `fallback`: whether its model's fallback may answer it.
     """
 
     id: str
@@ -339,6 +343,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     stream: bool = False
     cost_center: str = ""
     bytes_in: int = 0
+    key: str = ""
+    fallback: bool = True
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -374,6 +380,14 @@ class Outcome(enum.StrEnum):
     RUNNING = "running"  # it has not ended: in notes alone, never in a record
 
 
+class Fault(enum.StrEnum):
+    """Whose fault it is that an attempt failed."""
+
+    ENGINE = "engine"  # it could not be reached, broke off, fell silent, or what it sent is no answer
+    UNCLEAR = "unclear"  # it answered with an error of its own (5xx), which the request may have caused
+    NONE = "none"  # neither: the request was wrong (4xx), or the product stops
+
+
 class TokenSource(enum.StrEnum):
     """Where a record's token counts come from, best first."""
 
@@ -400,6 +414,11 @@ class Reason(enum.StrEnum):
     REQUESTS_PER_MINUTE = "requests_per_minute"
     TOKENS_PER_MINUTE = "tokens_per_minute"
     BYTES_PER_SECOND = "bytes_per_second"
+    CONCURRENCY = "concurrency"
+    INPUT = "input"
+    OUTPUT = "output"
+    RUN_TIME = "run_time"  # of what was ended, and not refused
+    KEY_REVOKED = "key_revoked"
     BUDGET = "budget"
     NO_REPLICA = "no_replica"
     NO_JOURNAL = "no_journal"  # usage cannot be written, and unmetered work does not exist
@@ -417,7 +436,7 @@ class Cause(enum.StrEnum):
     SLOTS = "slots"  # name: the model; every slot, or its KV memory, is taken
     DEVICES = "devices"  # name: the pool; not enough GPUs are free on its devices
     TURN = "turn"  # others come first by the order between tenants
-    CONCURRENCY = "concurrency"  # its tenant's concurrent_requests
+    CONCURRENCY = "concurrency"  # name: the tenant, app or key that is at its concurrent_requests
     ELASTIC_CAP = "elastic_cap"  # name: the tenant or group that is at its cap
     LOAN_DUE = "loan_due"  # name: who borrowed the guarantee that it needs back
     POOL_FULL = "pool_full"  # its tenant is at its guarantee, and nothing is left to borrow

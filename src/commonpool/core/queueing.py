@@ -6,27 +6,30 @@ is served by deadline; otherwise by priority, then arrival. A request past max_w
 before the deadline, not at it, is what keeps the promise when many requests share a deadline
 (docs/adr/0006-urgent-before-late.md).
 
+Where an app or a key has limits of its own, what waits of it is in a lane of its own inside the flow: while as many of
+it run as may, its lane is passed, and nobody else waits for that. A flow without such lanes is one lane.
+
 What waits is in linked lists, and what is read of a tenant for every request lies in its flow as plain numbers: with
 many tenants a decision takes as long as fetching what it looks at from memory (docs/adr/0010-compiled-core.md).
 """
 
 from collections.abc import Iterator
-from typing import Final
+from heapq import heapify, heappop, heappush
+from typing import Final, cast
 
 from commonpool.core.books import Task
 from commonpool.core.budget import Spending
 from commonpool.core.forecast import Forecast
-from commonpool.core.limits import Rate
+from commonpool.core.limits import Rate, Tally
 from commonpool.core.model import Cause, Job, Request, Wait
 from commonpool.core.pace import LEARN_SHIFT, Pace
 from commonpool.core.quota import Node, Quota
+from commonpool.core.waited import Waited
 
 # The scale of the counters, so that integer division by a weight loses nothing that matters.
 COUNTER_SCALE: Final = 1 << 20
 INPUT_COST: Final = 1
 OUTPUT_COST: Final = 2
-# The most changes of cause that a flow remembers: an explanation needs the last few, not a history.
-_CAUSES_MAX: Final = 64
 _FAR: Final = 1 << 61  # later than any time
 
 
@@ -42,8 +45,9 @@ class Entry(Task):
     `ask` is the milli_gpu it uses while it runs, `kv` its KV tokens, `work` its milli_gpu × expected service, `ahead`
     the service that its flow had to give first when it came, at the tenant's guaranteed rate. `also` is what it takes
     of other resources. `surplus` says that it was dispatched from the surplus, `charged` the service that its flow's
-    counter was charged for it. `held` is what is held for it of its tenant's budget. `waits` says what it waited for,
-    once it has been dispatched.
+    counter was charged for it. `held` is what is held for it of its tenant's budget. `tallies` are those of its app and
+    of its key, where they have limits; `taken` is what it took of rates: from which, how much, and whether that is
+    tokens, of which the end tells how many they were. `waits` says what it waited for, once it has been dispatched.
     """
 
     __slots__ = (
@@ -68,9 +72,10 @@ class Entry(Task):
         "seq",
         "sequences",
         "surplus",
+        "taken",
+        "tallies",
         "task",
         "tokens_in",
-        "tokens_reserved",
         "version",
         "waiting",
         "waits",
@@ -97,7 +102,8 @@ class Entry(Task):
         self.kv = 0
         self.work = 0
         self.tokens_in = 0
-        self.tokens_reserved = 0
+        self.taken: tuple[tuple[Rate, int, bool], ...] = ()
+        self.tallies: tuple[Tally, ...] = ()
         self.held = 0
         self.priority = 0
         self.deadline = 0
@@ -227,40 +233,36 @@ class Queue:
         return part
 
 
-class Account:
+class Account(Tally):
     """A tenant's flows, and what is counted over all of them.
 
-    `waiting` counts requests and jobs; `asked` is their milli_gpu, `by_jobs` that of the jobs that run. The rest is
-    what admission reads of the tenant for every request.
+    `waiting` counts requests and jobs; `asked` is their milli_gpu, `by_jobs` that of the jobs that run. `apps` are the
+    tallies of its apps that have limits; `lanes` are those of each tally, by flow. The rest is what admission reads of
+    the tenant for every request.
     """
 
     __slots__ = (
+        "apps",
         "asked",
         "by_jobs",
-        "bytes",
         "flows",
         "forecast",
+        "lanes",
         "max_wait_ns",
         "models",
         "priority",
-        "queue_length",
-        "requests",
         "spending",
-        "tokens",
-        "waiting",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str) -> None:
+        super().__init__(f"tenant {tenant}", tenant)
         self.spending = Spending()
-        self.waiting = 0
         self.asked = 0
         self.by_jobs = 0
         self.max_wait_ns = 0
-        self.queue_length = 0
         self.priority: dict[str, int] = {}
-        self.requests: Rate | None = None
-        self.tokens: Rate | None = None
-        self.bytes: Rate | None = None
+        self.apps: dict[str, Tally] = {}
+        self.lanes: dict[Tally, dict[Flow, Lane]] = {}
         self.forecast = Forecast()
         self.models: frozenset[str] = frozenset()
         self.flows: tuple[Flow, ...] = ()
@@ -271,32 +273,311 @@ class Account:
         for flow in flows:
             flow.others = tuple(other for other in flows if other is not flow)
 
+    def turned(self, tally: Tally, now: int) -> list["Flow"]:
+        """As many of it run now as may, or no longer. Returns the flows in which something of it waits."""
+        lanes = self.lanes.get(tally)
+        if lanes is None:
+            return []
+        for lane in lanes.values():
+            lane.turn(now)
+        return list(lanes)
 
-class Flow:
+
+class Queues(Waited):
+    """What waits under the same limits, a queue for each priority, and in `lanes` what waits under more of them.
+
+    Its own first is the oldest of the largest priority, its earliest the one with the earliest deadline.
+    """
+
+    __slots__ = ("_earliest", "_first", "_queues", "_urgent_at", "deadline", "lanes")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deadline = 0
+        self.lanes: Lanes | None = None
+        self._urgent_at = _FAR  # the earliest of the queues'
+        self._first: Entry | None = None  # by priority, then arrival
+        self._earliest: Entry | None = None  # by deadline, then arrival
+        self._queues: Queue | None = None  # that of the largest priority
+
+    @property
+    def oldest(self) -> Entry | None:
+        """Its own with the earliest deadline, whether it may be next or not."""
+        return self._earliest
+
+    def insert(self, entry: Entry, pace: int) -> None:
+        """It waits here, at its place."""
+        queue = self._queue(entry.priority)
+        queue.insert(entry, pace)
+        self._urgent_at = min(self._urgent_at, queue.urgent_at)
+        if queue.first is entry:
+            self._look()
+
+    def take_out(self, entry: Entry, pace: int) -> None:
+        """It waits here no more."""
+        queue = self._queue(entry.priority)
+        urgent_at = queue.urgent_at
+        behind = entry.following
+        queue.remove(entry, pace)
+        if queue.urgent_at != urgent_at:
+            self._rank()
+        if entry is self._earliest:
+            self._look()
+        elif entry is self._first:
+            if behind is None:
+                self._look()
+            else:
+                self._first = behind
+
+    def leading(self) -> tuple[Entry | None, Entry | None, int]:
+        """The first, the earliest, and when the first of all turns urgent, of what has room under its own limits."""
+        first, earliest, urgent_at = self._first, self._earliest, self._urgent_at
+        lanes = self.lanes
+        if lanes is None:
+            return first, earliest, urgent_at
+        lane = lanes.by_first.top()
+        other = None if lane is None else lane.first
+        if other is not None and (first is None or (-other.priority, other.seq) < (-first.priority, first.seq)):
+            first = other
+        lane = lanes.by_deadline.top()
+        other = None if lane is None else lane.earliest
+        if other is not None and (earliest is None or (other.deadline, other.seq) < (earliest.deadline, earliest.seq)):
+            earliest = other
+        lane = lanes.by_urgency.top()
+        return first, earliest, urgent_at if lane is None else min(urgent_at, lane.urgent_at)
+
+    def settle(self) -> None:
+        """Look anew who leads, after what waits here, or what may be next of it, has changed."""
+        raise NotImplementedError
+
+    def told(self, since: int, until: int) -> tuple[Wait, ...]:
+        """What something here waited for in that time."""
+        return self.waits(since, until)
+
+    def every(self) -> "tuple[Queues, ...]":
+        """The lane itself, and every one in it, each before those in it."""
+        if self.lanes is None:
+            return (self,)
+        return (self, *(each for lane in self.lanes.by_tally.values() for each in lane.every()))
+
+    def each_queue(self) -> Iterator[Queue]:
+        """Its own queues, by priority."""
+        queue = self._queues
+        while queue is not None:
+            yield queue
+            queue = queue.lower
+
+    def repace(self, pace: int) -> None:
+        """Work out anew when its own turn urgent."""
+        for queue in self.each_queue():
+            queue.rank(pace)
+        self._rank()
+
+    def cut(self, pace: int) -> None:
+        """The deadlines of its own have changed."""
+        for queue in self.each_queue():
+            queue.cut()
+        self.repace(pace)
+        self._look()
+
+    def _queue(self, priority: int) -> Queue:
+        above: Queue | None = None
+        queue = self._queues
+        while queue is not None and queue.priority >= priority:
+            if queue.priority == priority:
+                return queue
+            above, queue = queue, queue.lower
+        made = Queue(priority)
+        made.lower = queue
+        if above is None:
+            self._queues = made
+        else:
+            above.lower = made
+        return made
+
+    def _rank(self) -> None:
+        """Find out when the first of its own turns urgent."""
+        at = _FAR
+        queue = self._queues
+        while queue is not None:
+            at = min(at, queue.urgent_at)
+            queue = queue.lower
+        self._urgent_at = at
+
+    def _look(self) -> None:
+        """Find the first by priority, and by deadline: max_wait is one per tenant, so each is the oldest of a queue."""
+        self._first = self._earliest = None
+        queue = self._queues
+        while queue is not None:
+            oldest = queue.first
+            if oldest is not None:
+                if self._first is None:
+                    self._first = oldest
+                best: Entry | None = self._earliest
+                if (
+                    best is None
+                    or oldest.deadline < self.deadline
+                    or (oldest.deadline == self.deadline and oldest.seq < best.seq)
+                ):
+                    self._earliest = oldest
+                    self.deadline = oldest.deadline
+            queue = queue.lower
+
+
+class Lane(Queues):
+    """What waits under one tally in a flow, or in the lane of another: that of a key is in that of its app.
+
+    `length` and `work` are of all in it, `idle_length` and `idle_work` of what cannot be next, for a limit of its own.
+    `first`, `earliest` and `urgent_at` are of the others; while as many run as may there are none.
+    """
+
+    __slots__ = (
+        "above",
+        "earliest",
+        "first",
+        "idle_length",
+        "idle_work",
+        "length",
+        "tally",
+        "urgent_at",
+        "work",
+    )
+
+    def __init__(self, above: Queues, tally: Tally) -> None:
+        super().__init__()
+        self.above = above
+        self.tally = tally
+        self.length = 0
+        self.work = 0
+        self.idle_length = 0
+        self.idle_work = 0
+        self.first: Entry | None = None
+        self.earliest: Entry | None = None
+        self.urgent_at = _FAR
+
+    def turn(self, now: int) -> None:
+        """It is passed from now on, or no longer."""
+        if self.tally.full:
+            self.note(now, Cause.CONCURRENCY, self.tally.name)
+        else:
+            self.note(now, Cause.OWN_QUEUE, "")
+        self.settle()
+
+    def settle(self) -> None:
+        beside = self.above.lanes
+        assert beside is not None  # noqa: S101 - it is one of them
+        if self.tally.full:
+            self.first = self.earliest = None
+            idle_length, idle_work = self.length, self.work
+        else:
+            self.first, self.earliest, self.urgent_at = self.leading()
+            lanes = self.lanes
+            idle_length, idle_work = (0, 0) if lanes is None else (lanes.idle_length, lanes.idle_work)
+        beside.idle_length += idle_length - self.idle_length
+        beside.idle_work += idle_work - self.idle_work
+        self.idle_length, self.idle_work = idle_length, idle_work
+        beside.place(self)
+        self.above.settle()
+
+    def told(self, since: int, until: int) -> tuple[Wait, ...]:
+        """For its own limit while it was passed, and for what the others waited for otherwise."""
+        mine = self.waits(since, until)
+        at = until - sum(wait.ns for wait in mine)
+        found: list[Wait] = []
+        for wait in mine:
+            if wait.cause is Cause.CONCURRENCY:
+                found.append(wait)
+            else:
+                found += self.above.told(at, at + wait.ns)
+            at += wait.ns
+        return tuple(found)
+
+
+class Lanes:
+    """The lanes in a flow or in a lane, by who leads them; those that are passed lead nobody."""
+
+    __slots__ = ("by_deadline", "by_first", "by_tally", "by_urgency", "idle_length", "idle_work")
+
+    def __init__(self) -> None:
+        self.by_tally: dict[Tally, Lane] = {}
+        self.by_first = Heads()
+        self.by_deadline = Heads()
+        self.by_urgency = Heads()
+        self.idle_length = 0
+        self.idle_work = 0
+
+    def place(self, lane: Lane) -> None:
+        """Put a lane where it belongs now."""
+        first, earliest = lane.first, lane.earliest
+        if first is None or earliest is None:
+            self._leave(lane)
+            return
+        self.by_first.put(lane, -first.priority, first.seq)
+        self.by_deadline.put(lane, earliest.deadline, earliest.seq)
+        self.by_urgency.put(lane, lane.urgent_at, earliest.seq)
+
+    def discard(self, lane: Lane) -> None:
+        """Nothing waits in it any more."""
+        del self.by_tally[lane.tally]
+        self.idle_length -= lane.idle_length
+        self.idle_work -= lane.idle_work
+        self._leave(lane)
+
+    def _leave(self, lane: Lane) -> None:
+        self.by_first.drop(lane)
+        self.by_deadline.drop(lane)
+        self.by_urgency.drop(lane)
+
+
+class Heads:
+    """Lanes by a key that changes, the smallest first. No two lanes have the same one."""
+
+    __slots__ = ("_heap", "_keys")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Lane]] = []
+        self._keys: dict[Lane, tuple[int, int]] = {}
+
+    def put(self, lane: Lane, key: int, then: int) -> None:
+        if self._keys.get(lane) == (key, then):
+            return
+        self._keys[lane] = (key, then)
+        heappush(self._heap, (key, then, lane))
+        if len(self._heap) > 64 + 4 * len(self._keys):
+            self._heap = [(*key, lane) for lane, key in self._keys.items()]
+            heapify(self._heap)
+
+    def drop(self, lane: Lane) -> None:
+        self._keys.pop(lane, None)
+
+    def top(self) -> Lane | None:
+        """The lane with the smallest key."""
+        heap = self._heap
+        while heap:
+            key, then, lane = heap[0]
+            if self._keys.get(lane) == (key, then):
+                return lane
+            heappop(heap)
+        return None
+
+
+class Flow(Queues):
     """The queue of one (tenant, site), and that tenant's counter in the contest for that site's surplus.
 
     `node` is its tenant's place in the quota tree, `also` those in the trees of the other resources, for jobs; `others`
     are that tenant's other flows. `expected` is the output of a request by app (of a job: how long it takes), learned
     from those that ended. `asked` is the milli_gpu of all that waits, `work` the same times its expected service;
-    `deadline` is the earliest. Where it stands in its site's line is the line's to say.
+    `deadline` is the earliest of what may be next. Where it stands in its site's line is the line's to say.
     """
 
     __slots__ = (
-        "_about",
-        "_cause",
-        "_causes",
-        "_earliest",
-        "_first",
-        "_queues",
-        "_since",
-        "_urgent_at",
+        "_leading",
         "_urgent_by",
         "account",
         "also",
         "asked",
         "contesting",
         "counter",
-        "deadline",
         "expected",
         "fed",
         "key",
@@ -317,6 +598,7 @@ class Flow:
     )
 
     def __init__(self, tenant: str, account: Account, node: Node, weight: int, room: "Room") -> None:
+        super().__init__()
         self.tenant = tenant
         self.account = account
         self.node = node
@@ -327,7 +609,6 @@ class Flow:
         self.length = 0
         self.asked = 0
         self.work = 0
-        self.deadline = 0
         self.weight = weight
         self.counter = 0
         self.key = 0  # where it belongs in the order in which it stands
@@ -341,14 +622,7 @@ class Flow:
         self.others: tuple[Flow, ...] = ()
         self.expected: dict[str, int] = {}
         self._urgent_by = 0  # the pace by which the queues know what is urgent
-        self._urgent_at = _FAR  # the earliest of the queues'
-        self._first: Entry | None = None  # by priority, then arrival
-        self._earliest: Entry | None = None  # by deadline, then arrival
-        self._queues: Queue | None = None  # that of the largest priority
-        self._since = -1  # since when its head waits for what, and what it waited for before, oldest first
-        self._cause = Cause.OWN_QUEUE
-        self._about = ""
-        self._causes: list[tuple[int, Cause, str]] = []
+        self._leading: tuple[Entry | None, Entry | None, int] = (None, None, _FAR)  # where there are lanes
 
     def rank(self) -> int:
         """Its place among those under their guarantee, smallest first; below 0 when it is not one of them.
@@ -375,11 +649,13 @@ class Flow:
         self.work += entry.work
         self.account.waiting += 1
         self.account.asked += entry.ask
-        queue = self._queue(entry.priority)
-        queue.insert(entry, self._urgent_by)
-        self._urgent_at = min(self._urgent_at, queue.urgent_at)
-        if queue.first is entry:
-            self._look()
+        if entry.tallies:
+            self._lane_of(entry).insert(entry, self._urgent_by)
+            self._counted(entry, 1, entry.work)
+            return
+        self.insert(entry, self._urgent_by)
+        if self.lanes is not None:
+            self.settle()
 
     def remove(self, entry: Entry) -> None:
         """Dispatched or cancelled."""
@@ -389,56 +665,81 @@ class Flow:
         self.work -= entry.work
         self.account.waiting -= 1
         self.account.asked -= entry.ask
-        queue = self._queue(entry.priority)
-        urgent_at = queue.urgent_at
-        behind = entry.following
-        queue.remove(entry, self._urgent_by)
-        if queue.urgent_at != urgent_at:
-            self._rank()
-        if entry is self._earliest:
-            self._look()
-        elif entry is self._first:
-            if behind is None:
-                self._look()
-            else:
-                self._first = behind
+        if entry.tallies:
+            self._lane_of(entry).take_out(entry, self._urgent_by)
+            self._counted(entry, -1, -entry.work)
+            return
+        self.take_out(entry, self._urgent_by)
+        if self.lanes is not None:
+            self.settle()
 
     def head(self, now: int) -> Entry | None:
-        """The request to serve next, not removed."""
+        """The request to serve next, not removed; None too where nothing has room under its own limits."""
         pace = self.room.pace.careful
         if 2 * pace > 3 * self._urgent_by or 2 * pace < self._urgent_by:
             # The pace is another one by half or more.
             self._urgent_by = pace
-            for queue in self._each_queue():
-                queue.rank(pace)
-            self._rank()
-        return self._earliest if self._urgent_at <= now else self._first
+            for each in self.every():
+                each.repace(pace)
+            self._settle_all()
+        if self.lanes is None:
+            return self._earliest if self._urgent_at <= now else self._first
+        first, earliest, urgent_at = self._leading
+        return earliest if urgent_at <= now else first
 
     def earliest(self) -> Entry:
-        """The request with the earliest deadline, of a flow that is not empty."""
-        if self._earliest is None:
+        """The request with the earliest deadline of what may be next, of a flow in which something may."""
+        earliest = self._earliest if self.lanes is None else self._leading[1]
+        if earliest is None:
             raise LookupError(self.tenant)
-        return self._earliest
+        return earliest
 
     def fronts(self, now: int) -> tuple[Entry, ...]:
         """What is its head, or comes to be with time or another pace while nothing arrives and nothing leaves."""
-        first, earliest = self._first, self._earliest
+        first, earliest, _ = self.leading()
         if first is None or earliest is None:
             return ()
         return (earliest,) if first is earliest or self.deadline <= now else (first, earliest)
 
     def waiting(self) -> Iterator[Entry]:
-        """All that waits, by priority, then arrival; not to be changed meanwhile."""
-        for queue in self._each_queue():
-            entry = queue.first
-            while entry is not None:
-                yield entry
-                entry = entry.following
+        """All that waits, lane by lane, by priority, then arrival; not to be changed meanwhile."""
+        for lane in self.every():
+            for queue in lane.each_queue():
+                entry = queue.first
+                while entry is not None:
+                    yield entry
+                    entry = entry.following
+
+    @property
+    def idle_length(self) -> int:
+        """How much of what waits cannot be next, for a limit of its app or key."""
+        return 0 if self.lanes is None else self.lanes.idle_length
+
+    @property
+    def idle_work(self) -> int:
+        """The same, in the unit of `work`."""
+        return 0 if self.lanes is None else self.lanes.idle_work
+
+    def at_limit(self) -> str:
+        """Whose limit keeps all that waits, where one does."""
+        lanes = self.lanes
+        while lanes is not None and lanes.by_tally:
+            lane = next(iter(lanes.by_tally.values()))
+            if lane.tally.full:
+                return lane.tally.name
+            lanes = lane.lanes
+        return ""
+
+    def waited(self, entry: Entry, now: int) -> tuple[Wait, ...]:
+        """What something that waits has waited for, for this attempt, in order; what is no longer known is left out."""
+        return (self._lane_of(entry) if entry.tallies else self).told(entry.queued, now)
 
     def resize(self, entry: Entry, asked: int) -> None:
         """What waits asks for another amount than `asked` now, for as long as before."""
         work = entry.work // asked * entry.ask
         self.work += work - entry.work
+        if entry.tallies:
+            self._counted(entry, 0, work - entry.work)
         entry.work = work
         self.asked += entry.ask - asked
         self.account.asked += entry.ask - asked
@@ -447,11 +748,24 @@ class Flow:
         """Its tenant's max_wait is another one."""
         for entry in self.waiting():
             entry.deadline = entry.arrived + max_wait_ns
-        for queue in self._each_queue():
-            queue.cut()
-            queue.rank(self._urgent_by)
-        self._rank()
-        self._look()
+        for each in self.every():
+            each.cut(self._urgent_by)
+        self._settle_all()
+
+    def sort_anew(self, tallies: dict[str, tuple[Tally, ...]]) -> None:
+        """What waits, by id, is counted in these tallies from now on, and waits in their lanes."""
+        entries = sorted(self.waiting(), key=_by_arrival)
+        for entry in entries:
+            self.remove(entry)
+            entry.tallies = tallies.get(entry.id, entry.tallies)
+        for entry in entries:
+            self.push(entry)
+
+    def settle(self) -> None:
+        self._leading = self.leading()
+        earliest = self._leading[1]
+        if earliest is not None:
+            self.deadline = earliest.deadline
 
     def charge(self, service: int) -> None:
         """Charge the counter for service (negative: give back)."""
@@ -466,92 +780,53 @@ class Flow:
         value = self.expected.get(app, 0)
         self.expected[app] = value + ((seen - value) >> LEARN_SHIFT) if value else max(1, seen)
 
-    @property
-    def cause(self) -> Cause:
-        """What its head waits for now."""
-        return self._cause
+    def _lane_of(self, entry: Entry) -> Lane:
+        """The lane of something with tallies; a new one if need be, which is as old as its wait."""
+        lane: Queues = self
+        for tally in entry.tallies:
+            lanes = lane.lanes
+            if lanes is None:
+                lanes = lane.lanes = Lanes()
+            found = lanes.by_tally.get(tally)
+            if found is None:
+                found = lanes.by_tally[tally] = Lane(lane, tally)
+                self.account.lanes.setdefault(tally, {})[self] = found
+                found.note(entry.arrived, Cause.OWN_QUEUE, "")
+                found.turn(entry.queued)
+            lane = found
+        return cast("Lane", lane)
 
-    def note(self, now: int, cause: Cause, name: str) -> None:
-        """From now on its head waits for this."""
-        if cause is self._cause and name == self._about and self._since >= 0:
-            return
-        causes = self._causes
-        if self._since == now:
-            if causes and causes[-1][1] is cause and causes[-1][2] == name:
-                self._since, self._cause, self._about = causes.pop()
-                return
-        elif self._since >= 0:
-            if len(causes) >= _CAUSES_MAX:
-                del causes[: _CAUSES_MAX // 2]
-            causes.append((self._since, self._cause, self._about))
-        self._since, self._cause, self._about = now, cause, name
+    def _counted(self, entry: Entry, count: int, work: int) -> None:
+        """So much more waits under its tallies; a lane in which nothing does is gone."""
+        deepest = self._lane_of(entry)
+        lane: Queues = deepest
+        while isinstance(lane, Lane):
+            lane.length += count
+            lane.work += work
+            lane.tally.waiting += count
+            lane = lane.above
+        lane = deepest
+        while isinstance(lane, Lane) and not lane.length:
+            above = lane.above
+            if above.lanes is not None:
+                above.lanes.discard(lane)
+                if not above.lanes.by_tally:
+                    above.lanes = None
+            its = self.account.lanes[lane.tally]
+            del its[self]
+            if not its:
+                del self.account.lanes[lane.tally]
+            lane = above
+        lane.settle()
 
-    def waits(self, since: int, now: int) -> tuple[Wait, ...]:
-        """What its head waited for in that time, in order; what is no longer known is left out."""
-        if now <= since or self._since < 0:
-            return ()
-        if self._since <= since:
-            return (Wait(self._cause, self._about, now - since),)
-        found = [Wait(self._cause, self._about, now - self._since)] if self._since < now else []
-        until = self._since
-        for at, cause, name in reversed(self._causes):
-            start = max(at, since)
-            if until > start:
-                found.append(Wait(cause, name, until - start))
-            until = start
-            if at <= since:
-                break
-        found.reverse()
-        return tuple(found)
+    def _settle_all(self) -> None:
+        if self.lanes is not None:
+            for each in reversed(self.every()):
+                each.settle()
 
-    def _queue(self, priority: int) -> Queue:
-        above: Queue | None = None
-        queue = self._queues
-        while queue is not None and queue.priority >= priority:
-            if queue.priority == priority:
-                return queue
-            above, queue = queue, queue.lower
-        made = Queue(priority)
-        made.lower = queue
-        if above is None:
-            self._queues = made
-        else:
-            above.lower = made
-        return made
 
-    def _each_queue(self) -> Iterator[Queue]:
-        queue = self._queues
-        while queue is not None:
-            yield queue
-            queue = queue.lower
-
-    def _rank(self) -> None:
-        """Find out when the first of all turns urgent."""
-        at = _FAR
-        queue = self._queues
-        while queue is not None:
-            at = min(at, queue.urgent_at)
-            queue = queue.lower
-        self._urgent_at = at
-
-    def _look(self) -> None:
-        """Find the first by priority, and by deadline: max_wait is one per tenant, so each is the oldest of a queue."""
-        self._first = self._earliest = None
-        queue = self._queues
-        while queue is not None:
-            oldest = queue.first
-            if oldest is not None:
-                if self._first is None:
-                    self._first = oldest
-                best: Entry | None = self._earliest
-                if (
-                    best is None
-                    or oldest.deadline < self.deadline
-                    or (oldest.deadline == self.deadline and oldest.seq < best.seq)
-                ):
-                    self._earliest = oldest
-                    self.deadline = oldest.deadline
-            queue = queue.lower
+def _by_arrival(entry: Entry) -> int:
+    return entry.seq
 
 
 class Place:
@@ -591,5 +866,11 @@ class Room:
     def choose(self, flow: Flow, now: int) -> tuple[Entry, Spot] | None:
         """Which of a flow's entries can run at once, and where: here only the head may."""
         head = flow.head(now)
-        spot = None if head is None else self.fit(head, now)
-        return None if head is None or spot is None else (head, spot)
+        if head is None:
+            self.passed(flow)
+            return None
+        spot = self.fit(head, now)
+        return None if spot is None else (head, spot)
+
+    def passed(self, flow: Flow) -> None:
+        """All that waits in it has no room under limits of its own."""

@@ -368,14 +368,15 @@ def load(state: State, site: Serving, deployment: Deployment, ready: int, starti
         node = flow.node
         borrowed += max(0, node.over_guarantee - flow.account.by_jobs)
         asked += flow.asked
-        if not flow.length or (flow.parked or flow.cause in FOR_QUOTA):
+        length = flow.length - flow.idle_length
+        if not length or (flow.parked or flow.cause in FOR_QUOTA):
             continue
-        waiting += flow.length
+        waiting += length
         head = flow.earliest()
         waited_ns = now - head.arrived
         longest_ns = max(longest_ns, waited_ns)
         if node.entitled:
-            within += min(flow.length, max(1, (node.guaranteed - node.use) // max(1, head.ask)))
+            within += min(length, max(1, (node.guaranteed - node.use) // max(1, head.ask)))
             longest_within_ns = max(longest_within_ns, waited_ns)
         promised_ns = _promised(state, flow, head)
         target_ns = min(target_ns, promised_ns) if target_ns else promised_ns

@@ -5,16 +5,19 @@ A site says whether a head can run now, where, and if not why (`Room`); the mach
 
 from typing import Final, cast
 
+from commonpool.core.breaker import Breaker, Retries
 from commonpool.core.crew import Crew
 from commonpool.core.effects import Dispatch, Effect
 from commonpool.core.lending import Loans
 from commonpool.core.line import Line
-from commonpool.core.model import Cause, Deployment, Replica
+from commonpool.core.model import Cause, Deployment, Fault, Outcome, Replica
 from commonpool.core.pace import Pace
 from commonpool.core.queueing import INPUT_COST, Entry, Flow, Room, Spot
 from commonpool.core.quota import Node, Quota
 from commonpool.core.sizing import Shape
 
+_COMPLETED: Final = Outcome.COMPLETED
+_FAILED: Final = Outcome.FAILED
 _SLOTS: Final = Cause.SLOTS
 _NO_REPLICA: Final = Cause.NO_REPLICA
 
@@ -24,6 +27,7 @@ class Running(Spot):
 
     __slots__ = (
         "asked",
+        "breaker",
         "build",
         "drain_until",
         "draining",
@@ -39,7 +43,6 @@ class Running(Spot):
         "slots",
         "slots_used",
         "stopping",
-        "suspect",
     )
 
     def __init__(self, replica: Replica, pool: str, since: int) -> None:
@@ -59,7 +62,7 @@ class Running(Spot):
         self.memory_mib = 0  # the GPU memory that it was given; 0 where that is not known
         self.draining = False
         self.lost = False
-        self.suspect = False  # an attempt has just failed there: nothing new until the next tick
+        self.breaker = Breaker()
 
     def memory_of(self, entry: Entry) -> int:
         """A request's part of its GPU memory, MiB: as large as of its GPUs."""
@@ -68,7 +71,7 @@ class Running(Spot):
     @property
     def open(self) -> bool:
         """Whether it takes new requests."""
-        return not (self.draining or self.suspect)
+        return self.breaker.takes and not self.draining
 
 
 class Site(Room):
@@ -114,6 +117,9 @@ class Site(Room):
         came first.
         """
         cause, about = self.busy(), self.name
+        if flow.lanes is not None and flow.head(now) is None:
+            flow.note(now, Cause.CONCURRENCY, flow.at_limit())
+            return
         if cause is not _NO_REPLICA:
             if fed:
                 cause, about = Cause.OWN_QUEUE, ""
@@ -130,6 +136,10 @@ class Site(Room):
     def blocker(self, entry: Entry) -> Node | None:
         """The node on its tenant's own path that has no room for it, or None."""
         return self.quota.blocker(entry.flow.node, entry.ask)
+
+    def passed(self, flow: Flow) -> None:
+        self.cause, self.about = Cause.CONCURRENCY, flow.at_limit()
+        self.line.park(flow)
 
     def _park(self, flow: Flow, entries: tuple[Entry, ...]) -> None:
         """Leave a flow out until room is given back on its own path, where none of these entries has any.
@@ -160,6 +170,7 @@ class Serving(Site):
     """A deployment and its replicas."""
 
     __slots__ = (
+        "accused",
         "asked",
         "avoided",
         "crew",
@@ -167,10 +178,12 @@ class Serving(Site):
         "free_slots",
         "ready",
         "replicas",
+        "retries",
         "runs",
         "scaled",
         "shape",
         "takers",
+        "troubled",
         "version",
     )
 
@@ -185,6 +198,8 @@ class Serving(Site):
         self.draining = False  # whether one drains that is to be ended when nothing runs on it
         self.runs = Pace()  # how long a request runs
         self.avoided: dict[str, str] = {}  # by request that failed, the node where it did
+        self.accused: dict[str, str] = {}  # by request that is tried again, the replica that answered it with an error
+        self.troubled = False  # whether a success changes what is thought of a replica
         self.crew = Crew()
 
     def configure(self, deployment: Deployment, quota: Quota, loans: Loans) -> None:
@@ -192,14 +207,20 @@ class Serving(Site):
         self.quota, self.loans = quota, loans
         self.version = deployment.version
         self.shape = Shape(deployment)
+        self.retries = Retries(deployment.slots)
         # Whether its replicas are the core's to start and to end.
         self.scaled = deployment.scaling is not None or bool(deployment.attached)
 
     def spare(self) -> bool:
         return self.free_slots > 0
 
+    @property
+    def failing(self) -> bool:
+        """Whether there are replicas and each has failed on its probe too; none is on its way."""
+        return not (self.ready or self.crew.starting) and any(not each.draining for each in self.replicas.values())
+
     def busy(self) -> Cause:
-        return _SLOTS if self.ready else _NO_REPLICA
+        return _SLOTS if self.takers else _NO_REPLICA
 
     def fit(self, entry: Entry, now: int) -> Spot | None:
         flow = entry.flow
@@ -218,6 +239,17 @@ class Serving(Site):
             if entry.deadline <= now and node.entitled and self.patience(flow, now) is not None:
                 self.held = True  # it needs several slots of one replica at once, and has waited long enough for them
         return spot
+
+    def starts_at_once(self, entry: Entry) -> bool:
+        """Whether it would wait for nobody and nothing."""
+        node = entry.flow.node
+        surplus = not node.entitled
+        if self.line.waiting or self.held or self.quota.stopped or (surplus and self.quota.claimed):
+            return False
+        if self.free_slots <= 0 or any(tally.full for tally in entry.tallies):
+            return False
+        free = self.blocker(entry) is None and self.quota.free_for(node) >= entry.ask
+        return free and self._roomiest(entry) is not None
 
     def patience(self, flow: Flow, now: int) -> int | None:
         """What its head is worth, where what runs here leaves room enough for it in the end."""
@@ -240,6 +272,9 @@ class Serving(Site):
         entry.version = self.version
         self.free_slots -= entry.sequences
         self.asked += entry.ask
+        if running.breaker.troubled:
+            running.breaker.started(entry.id)
+            self.count_free_slots()
 
     def vacate(self, entry: Entry, now: int) -> None:  # noqa: ARG002 - a slot has no clock
         """A lost replica is kept until the last request on it has ended, so that everything is given back once."""
@@ -269,26 +304,57 @@ class Serving(Site):
         """After a replica came, drained or went."""
         self.takers = [running for running in self.replicas.values() if running.open]
         self.free_slots = sum(max(0, running.slots - running.slots_used) for running in self.takers)
-        self.ready = any(not r.draining for r in self.replicas.values())
+        self.ready = any(not (r.draining or r.breaker.failing) for r in self.replicas.values())
 
-    def doubt(self, entry: Entry) -> None:
-        """An attempt failed there. A dead replica frees its slots at once and would eat the whole queue.
+    def heard(self, entry: Entry, outcome: Outcome, fault: Fault, now: int) -> None:
+        """How an attempt ended says something of the replica that it ran on.
 
-        With it its whole node may be dead, so the next attempt is made on another one, where there is one.
+        With a replica that fails its whole node may be dead, so the next attempt is made on another one, where there
+        is one.
         """
         running = self.replicas.get(entry.replica_id)
-        if running is not None:
-            running.suspect = True
-            self.count_free_slots()
+        if running is None:
+            return
+        breaker = running.breaker
+        before = breaker.takes, breaker.circuit
+        if outcome is _COMPLETED:
+            breaker.succeeded()
+            self._acquit(entry, running, now)
+        elif outcome is not _FAILED or fault is Fault.NONE:
+            breaker.left(entry.id)
+        elif fault is Fault.UNCLEAR:
+            breaker.left(entry.id)
+            breaker.accused(entry.flow.tenant, now)
+            self.accused[entry.id] = running.id
+        else:
+            breaker.failed(now)
             if running.replica.node:
                 self.avoided[entry.id] = running.replica.node
-
-    def trust(self) -> None:
-        """Give those that failed a moment ago another chance."""
-        if any(running.suspect for running in self.replicas.values()):
-            for running in self.replicas.values():
-                running.suspect = False
+        self.troubled = self.troubled or breaker.troubled or bool(self.accused)
+        if (breaker.takes, breaker.circuit) != before:
             self.count_free_slots()
+
+    def _acquit(self, entry: Entry, running: Running, now: int) -> None:
+        """A request was answered. If another replica answered it with an error, that was the replica's own fault."""
+        accused = self.replicas.get(self.accused.pop(entry.id, ""))
+        if accused is not None and accused is not running:
+            accused.breaker.failed(now)
+            self.count_free_slots()
+
+    def pass_time(self, now: int) -> None:
+        """Those that failed a while ago get another chance."""
+        if self.troubled:
+            for running in self.replicas.values():
+                running.breaker.tick(now)
+            self.troubled = bool(self.accused) or any(each.breaker.troubled for each in self.replicas.values())
+            self.count_free_slots()
+
+    def forget(self, request_id: str) -> None:
+        """It is over."""
+        if self.avoided:
+            self.avoided.pop(request_id, None)
+        if self.accused:
+            self.accused.pop(request_id, None)
 
     def forget_if_idle(self, running: Running) -> None:
         if not running.slots_used:
@@ -312,7 +378,7 @@ class Serving(Site):
             of = running.slots
             if slots > of or running.kv_used + entry.kv > running.kv_tokens:
                 continue
-            again = entry.replica_id != "" and running.id == entry.replica_id
+            again = entry.replica_id != "" and (running.id == entry.replica_id or running.breaker.troubled)
             # slots / of < best_slots / best_of, in whole numbers
             if (
                 best is None

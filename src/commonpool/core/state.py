@@ -10,14 +10,11 @@ from commonpool.core.events import HostLoad
 from commonpool.core.forecast import Forecast
 from commonpool.core.inventory import Inventory
 from commonpool.core.lending import Loans
-from commonpool.core.limits import Rate
-from commonpool.core.model import Node, Policy, Pool, Replica, Resource, Tenant
+from commonpool.core.limits import Tally, app_tally, key_tally
+from commonpool.core.model import NO_LIMITS, Limits, Node, Policy, Pool, Replica, Request, Resource, Tenant
 from commonpool.core.queueing import Account, Flow, Room
 from commonpool.core.quota import Quota
 from commonpool.core.sites import Serving, Site
-
-SECONDS_PER_MINUTE = 60
-UNBOUNDED = 1 << 62
 
 
 class State:
@@ -39,6 +36,8 @@ class State:
         self.hosts: dict[str, HostLoad] = {}  # how busy each node is; "" is the one of replicas without a node
         self.released: dict[str, int] = {}  # what of its guarantee a tenant has released
         self.grants: dict[str, tuple[int, int]] = {}  # elastic_cap and until when, by tenant
+        self.keys: dict[str, Tally] = {}  # of the keys that have limits
+        self.revoked: set[str] = set()  # keys
 
     def configure(self, policy: Policy, now: int) -> None:
         """Take over a policy; what runs goes on where it is."""
@@ -52,7 +51,7 @@ class State:
                 self.sites[name] = Serving(deployment, quota, loans)
         self._sort_sites()
         for tenant in policy.tenants.values():
-            self._configure_account(policy, tenant)
+            self._configure_account(policy, tenant, now)
         for name, account in self.accounts.items():
             if name not in policy.tenants:
                 account.models = frozenset()
@@ -82,19 +81,20 @@ class State:
         elif pool.placed:
             self.inventories[pool.name] = self.devices[pool.name].inventory = Inventory(pool.name, pool.isolation)
 
-    def _configure_account(self, policy: Policy, tenant: Tenant) -> None:
-        """A tenant's limits, and its flows' places in the trees."""
-        account = self.accounts.setdefault(tenant.name, Account())
+    def _configure_account(self, policy: Policy, tenant: Tenant, now: int) -> None:
+        """A tenant's limits and those of its apps, and its flows' places in the trees."""
+        account = self.accounts.get(tenant.name)
+        if account is None:
+            account = self.accounts[tenant.name] = Account(tenant.name)
         self.forecasts[tenant.name] = account.forecast
-        limits = tenant.limits
         account.models = frozenset(policy.models_of(tenant))
         account.priority, account.max_wait_ns = tenant.priority, tenant.max_wait_ns
-        account.queue_length = UNBOUNDED if limits.queue_length is None else limits.queue_length
-        account.requests = _rate(account.requests, limits.requests_per_minute)
-        account.tokens = _rate(account.tokens, limits.tokens_per_minute)
         account.spending.configure(tenant.budget, policy.prices.get(tenant.pool), policy.hour_offset_ns)
-        per_second = limits.bytes_per_second
-        account.bytes = _rate(account.bytes, per_second and per_second * SECONDS_PER_MINUTE)
+        account.limit(tenant.limits, now)
+        known, account.apps = account.apps, {}
+        for app, limits in tenant.apps.items():
+            tally = account.apps[app] = known.get(app) or app_tally(tenant.name, app)
+            tally.limit(limits, now)
         for flow in account.flows:
             flow.node, flow.weight = self.quotas[tenant.pool].tenants[tenant.name], tenant.weight
             flow.open = flow.room.name in account.models
@@ -187,6 +187,23 @@ class State:
         self.quotas[pool].release(tenant, milli_gpu)
         self.loans[pool].reconfigured(now)
 
+    def limit_key(self, key: str, limits: Limits, now: int) -> None:
+        """A key has these limits from now on."""
+        if limits == NO_LIMITS:
+            self.keys.pop(key, None)
+            return
+        tally = self.keys.get(key)
+        if tally is None:
+            tally = self.keys[key] = key_tally(key)
+        tally.limit(limits, now)
+
+    def tallies(self, account: Account, request: Request) -> tuple[Tally, ...]:
+        """Those of the app and of the key of a request, where they have limits, beside its tenant's account."""
+        app, key = account.apps.get(request.app), self.keys.get(request.key)
+        if app is None:
+            return () if key is None else (key,)
+        return (app,) if key is None else (app, key)
+
     def all_sites(self) -> list[Site]:
         return [*self.sites.values(), *self.devices.values()]
 
@@ -203,10 +220,3 @@ class State:
     def _join_others(self, flow: Flow, site: Room) -> None:
         others = self.others.get(flow.node.pool, {}) if isinstance(site, Devices) else {}
         flow.also = tuple(quota.tenants[flow.tenant] for quota in others.values() if flow.tenant in quota.tenants)
-
-
-def _rate(rate: Rate | None, per_minute: int | None) -> Rate | None:
-    """Keep what is used of a limit that did not change."""
-    if per_minute is None:
-        return None
-    return rate if rate and rate.per_minute == per_minute else Rate(per_minute)

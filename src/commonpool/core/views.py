@@ -206,12 +206,27 @@ def in_flight(state: State, replica_id: str) -> int:
     return sum(s.replicas[replica_id].slots_used for s in state.sites.values() if replica_id in s.replicas)
 
 
-def rates(state: State, tenant: str, now: int) -> tuple[RateView | None, RateView | None]:
-    """Requests a minute and tokens a minute of a tenant, where it has such limits."""
+def rates(state: State, tenant: str, now: int, app: str = "", key: str = "") -> tuple[RateView | None, RateView | None]:
+    """Requests a minute and tokens a minute: of those of a tenant, its app and a key that it has, the tightest.
+
+    That is the one of which least is left.
+    """
     account = state.accounts.get(tenant)
     if account is None:
         return None, None
-    return _rate(account.requests, now), _rate(account.tokens, now)
+    of_app, of_key = account.apps.get(app), state.keys.get(key)
+    if of_app is None and of_key is None:
+        return _rate(account.requests, now), _rate(account.tokens, now)
+    every = [tally for tally in (account, of_app, of_key) if tally is not None]
+    return (
+        _tightest([_rate(tally.requests, now) for tally in every]),
+        _tightest([_rate(tally.tokens, now) for tally in every]),
+    )
+
+
+def _tightest(found: list[RateView | None]) -> RateView | None:
+    limits = [rate for rate in found if rate is not None]
+    return min(limits, key=lambda rate: (rate.remaining, rate.limit)) if limits else None
 
 
 def _rate(rate: Rate | None, now: int) -> RateView | None:

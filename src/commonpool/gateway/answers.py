@@ -11,6 +11,7 @@ from commonpool.gateway.wire import BYTES_PER_TOKEN, TOKENS_MAX
 
 MESSAGE_CHARS_MAX: Final = 2000
 _NULL: Final = Raw(b"null")
+_TEXT: Final = Raw(b'"text_completion"')
 
 
 class _Details(msgspec.Struct):
@@ -143,6 +144,23 @@ def usage_chunk(payload: bytes, usage: Usage) -> bytes:
     fields["choices"] = Raw(b"[]")
     fields["usage"] = Raw(_encode(counts))
     return _encode(fields)
+
+
+def cut_short(payload: bytes, sequences: int, usage: Usage) -> tuple[bytes, bytes]:
+    """How a stream ends that was cut at the length it may have: the chunk that says so of each choice, and the one
+    with its usage. `payload` is a chunk of the same stream.
+    """
+    try:
+        fields = _fields(payload)
+    except (msgspec.DecodeError, RecursionError):
+        fields = {}
+    piece = b'"text":""' if fields.get("object") == _TEXT else b'"delta":{}'
+    choices = (b'{"index":%d,%b,"finish_reason":"length"}' % (index, piece) for index in range(sequences))
+    fields["choices"] = Raw(b"[%b]" % b",".join(choices))
+    fields.pop("usage", None)
+    last = _encode(fields)
+    fields["usage"] = Raw(b"{}")
+    return last, usage_chunk(_encode(fields), usage)
 
 
 class _EngineError(msgspec.Struct):

@@ -36,6 +36,8 @@ from commonpool.core.events import (
     HostLoad,
     JobEnded,
     JobResumed,
+    KeyLimited,
+    KeyRevoked,
     NodeLost,
     NodeSeen,
     Released,
@@ -48,7 +50,7 @@ from commonpool.core.events import (
 )
 from commonpool.core.machine import Machine
 from commonpool.core.metering import Metering, Note
-from commonpool.core.model import Job, Node, Outcome, Policy, Reason, Replica, Request, Usage, UsageRecord, Wait
+from commonpool.core.model import Job, Limits, Node, Outcome, Policy, Reason, Replica, Request, Usage, UsageRecord, Wait
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.base import Target
 from commonpool.gateway.caches import Caches, HeldError, Part
@@ -261,6 +263,14 @@ class CoreDesk:
     def granted(self, tenant: str, elastic_cap: int, until: int) -> None:
         """A tenant may use this many milli_gpu until then, in nanoseconds since the epoch; 0 takes it back."""
         self._handle(Granted(tenant, elastic_cap, until))
+
+    def key_limited(self, key_id: str, limits: Limits) -> None:
+        """A key has these limits from now on."""
+        self._handle(KeyLimited(key_id, limits))
+
+    def key_revoked(self, key_id: str, tenant: str) -> None:
+        """A key of a tenant counts no more: what waits with it is refused."""
+        self._handle(KeyRevoked(key_id, tenant))
 
     def spent(self, event: Spent) -> None:
         """What a tenant has spent by what the books say."""

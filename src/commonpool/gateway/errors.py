@@ -11,7 +11,9 @@ from commonpool.core.model import Reason
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 NAMES_SHOWN: Final = 50
-SPENT: Final = "insufficient_quota"  # a 429 that no waiting helps: it is not to be tried again
+SPENT: Final = "insufficient_quota"  # a 429 that no waiting helps
+RUN_TIME: Final = "run_time_exceeded"  # a 504 that would only come again
+_FINAL: Final = frozenset({SPENT, RUN_TIME})  # not to be tried again
 
 PHRASES: Final[dict[int, str]] = {
     200: "OK",
@@ -44,6 +46,11 @@ _REASONS: Final[dict[Reason, tuple[int, str]]] = {
     Reason.REQUESTS_PER_MINUTE: (429, "rate_limit_exceeded"),
     Reason.TOKENS_PER_MINUTE: (429, "rate_limit_exceeded"),
     Reason.BYTES_PER_SECOND: (429, "rate_limit_exceeded"),
+    Reason.CONCURRENCY: (429, "rate_limit_exceeded"),
+    Reason.INPUT: (400, "input_too_long"),
+    Reason.OUTPUT: (400, "output_too_long"),
+    Reason.RUN_TIME: (504, RUN_TIME),
+    Reason.KEY_REVOKED: (401, "invalid_api_key"),
     Reason.BUDGET: (429, SPENT),
     Reason.NO_REPLICA: (503, "no_replica"),
     Reason.NO_JOURNAL: (503, "no_journal"),
@@ -91,8 +98,8 @@ class ApiError(Exception):
             milliseconds = max(1, -(-self.retry_after_ns // NS_PER_MS))
             seconds = max(1, -(-self.retry_after_ns // NS_PER_S))
             lines += b"retry-after: %d\r\nretry-after-ms: %d\r\n" % (seconds, milliseconds)
-        if self.code == SPENT:
-            lines += b"x-should-retry: false\r\n"  # official clients would try any other 429 again
+        if self.code in _FINAL:
+            lines += b"x-should-retry: false\r\n"  # official clients would try any other 429 or 5xx again
         if self.allow is not None:
             lines += b"allow: %b\r\n" % self.allow.encode()
         if self.status == 401:  # noqa: PLR2004 - the status is its own name
@@ -127,7 +134,8 @@ def render(status: int, code: str, message: str, param: str | None = None) -> by
 def of_refusal(refusal: Refuse) -> ApiError:
     """The answer to a request that the core refused."""
     status, code = _REASONS[refusal.reason]
-    return ApiError(status, code, refusal.message, retry_after_ns=refusal.retry_after_ns)
+    param = "max_tokens" if refusal.reason is Reason.OUTPUT else None
+    return ApiError(status, code, refusal.message, param=param, retry_after_ns=refusal.retry_after_ns)
 
 
 def model_not_found(model: str, allowed: Iterable[str]) -> ApiError:

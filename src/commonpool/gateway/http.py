@@ -51,6 +51,45 @@ class Exchange(Protocol):
     def resume(self) -> None:
         """It has caught up."""
 
+    def overdue(self, now_ns: int) -> None:
+        """Once a beat: act on an answer that takes longer than it may."""
+
+
+class Outlet(Protocol):
+    """A client's connection, as the exchange sees it that answers on it."""
+
+    @property
+    def http10(self) -> bool:
+        """Whether the client knows no chunks."""
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the client reads more slowly than it is written to."""
+
+    def persistence(self) -> bytes:
+        """The header line that says whether the connection goes on, where it has to be said."""
+
+    def close_after(self) -> None:
+        """The end of the present answer is the end of the connection."""
+
+    def hold(self, size: int) -> bool:
+        """Account for bytes kept for this connection's request; false when there are too many in all."""
+
+    def write(self, data: bytes) -> None:
+        """Some of an answer."""
+
+    def finish(self, data: bytes) -> None:
+        """The last bytes of an answer; then the next request's turn comes."""
+
+    def fail(self, error: ApiError, request_id: str = "", headers: bytes = b"") -> None:
+        """Answer with an error."""
+
+    def left(self) -> None:
+        """The client is gone, and the answer under way ends here."""
+
+    def cut(self) -> None:
+        """Close at once."""
+
 
 class Service(Protocol):
     """What a connection needs of the gateway. `held` counts the bytes of bodies kept for all clients together."""
@@ -61,8 +100,11 @@ class Service(Protocol):
     held_max: int
     body_bytes_max: int
 
-    def admit(self, head: Head, length: int) -> Principal | None:
-        """Judge a request by its head alone; None where the path needs no identity. Raises ApiError."""
+    def admit(self, head: Head, length: int, peer: str | None) -> Principal | None:
+        """Judge a request by its head alone, and by who is connected; None where the path needs no identity.
+
+        Raises ApiError.
+        """
 
     def begin(self, connection: "ServerConnection", head: Head, principal: Principal | None, body: bytes) -> None:
         """Answer a whole request, now or later. Raises ApiError."""
@@ -84,10 +126,11 @@ class ServerConnection(asyncio.Protocol):
     """One client's connection."""
 
     __slots__ = ("_ahead", "_body", "_chunked", "_closing", "_full", "_head", "_held", "_lingered", "_missing",
-                 "_principal", "_pumping", "_reader", "_refusal", "_requests", "_service", "_stalled_ns", "_template",
-                 "_touched_ns", "_transport", "_whole", "exchange", "state")  # fmt: skip
+                 "_peer", "_principal", "_pumping", "_reader", "_refusal", "_requests", "_service", "_stalled_ns",
+                 "_template", "_touched_ns", "_transport", "_whole", "exchange", "state")  # fmt: skip
 
     _transport: asyncio.Transport
+    _peer: str | None  # the address that is connected; None for a socket that has none
     _body: bytearray
 
     def __init__(self, service: Service) -> None:
@@ -116,6 +159,8 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        address = transport.get_extra_info("peername")
+        self._peer = address[0] if isinstance(address, tuple) else None
         if not self._service.opened(self):
             self._closing = True
             self.fail(ApiError(503, "too_many_connections", "Too many clients are connected; try again soon."))
@@ -194,7 +239,7 @@ class ServerConnection(asyncio.Protocol):
         self._closing = not head.keep_alive or self._service.draining
         self._requests += 1
         try:
-            self._principal = self._service.admit(head, length)
+            self._principal = self._service.admit(head, length, self._peer)
         except ApiError as error:
             if error.close or head.expects or head.chunked or length > DISCARD_BYTES_MAX:
                 error.close = True
@@ -300,6 +345,9 @@ class ServerConnection(asyncio.Protocol):
         """Some of an answer."""
         self._transport.write(data)
 
+    def left(self) -> None:
+        """The client is gone; there is nothing to do about it."""
+
     def finish(self, data: bytes) -> None:
         """The last bytes of an answer; then the next request's turn comes."""
         self.exchange = None
@@ -378,7 +426,9 @@ class ServerConnection(asyncio.Protocol):
         self._transport.abort()
 
     def overdue(self, now_ns: int, timeouts: Timeouts) -> None:
-        """Once a beat: act on a client that is too slow, or that left unseen."""
+        """Once a beat: act on a client that is too slow, or that left unseen, and on an answer that takes too long."""
+        if self.exchange is not None:
+            self.exchange.overdue(now_ns)
         silent_ns = now_ns - self._touched_ns
         if self._full and self._left():
             self._transport.abort()

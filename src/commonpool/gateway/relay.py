@@ -15,17 +15,17 @@ import msgspec
 from commonpool.core import explain
 from commonpool.core.effects import Refuse
 from commonpool.core.events import Ended
-from commonpool.core.model import Fault, Outcome, Request, TokenSource, Usage, Wait
+from commonpool.core.model import Fault, Limits, Outcome, Reason, Request, TokenSource, Usage, Wait
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.assemble import Assembly
 from commonpool.engines.base import Target
 from commonpool.gateway import answers
 from commonpool.gateway.caches import ALL, Part
 from commonpool.gateway.desk import Desk
-from commonpool.gateway.errors import NS_PER_MS, ApiError, of_refusal
-from commonpool.gateway.http import ServerConnection
+from commonpool.gateway.errors import NS_PER_MS, RUN_TIME, ApiError, of_refusal
+from commonpool.gateway.http import Outlet
 from commonpool.gateway.pulse import Pulse
-from commonpool.gateway.sse import EventStream, EventTooLargeError, ProgressStream, payloads
+from commonpool.gateway.sse import DONE, EventStream, EventTooLargeError, ProgressStream, payloads
 from commonpool.gateway.upstream import Loss, Pool, UpstreamConnection
 from commonpool.gateway.wire import Ask
 
@@ -42,7 +42,7 @@ class Place(Protocol):
     pool: Pool
     pulse: Pulse
     clock: Callable[[], int]
-    limits: Callable[[str], bytes]
+    limits: Callable[[str, str, str], bytes]
 
 
 class _Phase(enum.Enum):
@@ -55,25 +55,36 @@ class _Phase(enum.Enum):
 _WAITING, _RUNNING, _OVER = _Phase
 _ENGINE, _UNCLEAR, _NOBODY = Fault
 _COMPLETED: Final = Outcome.COMPLETED
+_CANCELLED: Final = Outcome.CANCELLED
+_ENDLESS: Final = 1 << 62
+# An engine may say one token in two fields, and is asked for no more than there may be: only one that does not listen
+# is cut.
+COUNTED_TWICE: Final = 2
 
 
 class Exchange:
     """One request and its answer."""
 
     __slots__ = ("_ask", "_assembly", "_attempt", "_body", "_bytes_out", "_connection", "_error", "_events",
-                 "_first_token_at", "_flying", "_fresh", "_part", "_phase", "_place", "_size", "_started", "_status",
-                 "_streamed", "_target", "_trace", "_upstream", "_wait_ns", "_waits", "request")  # fmt: skip
+                 "_first_token_at", "_flying", "_fresh", "_part", "_phase", "_place", "_size", "_sizes", "_started",
+                 "_status", "_streamed", "_target", "_tokens_max", "_trace", "_until_ns", "_upstream", "_wait_ns",
+                 "_waits", "request")  # fmt: skip
 
     _target: Target
     _upstream: UpstreamConnection
     _streamed: bool  # a stream is what the engine was asked for
 
-    def __init__(self, place: Place, connection: ServerConnection, request: Request, ask: Ask, trace: bytes) -> None:
+    def __init__(
+        self, place: Place, connection: Outlet, request: Request, ask: Ask, trace: bytes, sizes: Limits
+    ) -> None:
         self._place = place
         self._connection = connection
         self.request = request
         self._ask = ask
         self._trace = trace
+        self._sizes = sizes
+        self._tokens_max = (sizes.tokens_out_max or _ENDLESS) * COUNTED_TWICE
+        self._until_ns = _ENDLESS  # when this attempt has run for as long as it may, by the pulse's clock
         self._phase = _WAITING
         self._attempt = 0
         self._wait_ns = 0
@@ -112,6 +123,8 @@ class Exchange:
         self._phase = _RUNNING
         self._first_token_at = 0
         self._fresh = False
+        if self._sizes.run_ns_max is not None:
+            self._until_ns = self._place.pulse.now_ns + self._sizes.run_ns_max
         self._send()
 
     def refused(self, refusal: Refuse) -> None:
@@ -168,6 +181,9 @@ class Exchange:
                 error = events.error
                 if error is not None:
                     fault = _answered(error)
+                elif events.tokens_out > self._tokens_max and not events.done:
+                    self._enough(events, out)
+                    return
         except EventTooLargeError:
             error = ApiError(502, "engine_failed", "The engine sent an event larger than any real one.")
         except msgspec.DecodeError:
@@ -300,6 +316,39 @@ class Exchange:
         else:
             connection.finish(b"%x\r\n%b\r\n0\r\n\r\n" % (len(out), out))
 
+    def _enough(self, events: EventStream, out: bytes) -> None:
+        """The engine goes on beyond what it was asked for: the answer ends here, as one that came to that length."""
+        self._give_up()
+        usage = events.counted(self.request.tokens_in)
+        last = answers.cut_short(next(payloads(out), b"{}"), self._ask.sequences, usage)
+        if self._assembly is not None:
+            for payload in last:
+                self._assembly.feed(payload)
+            self._answer(self._assembly.body(), usage)
+            return
+        self._phase = _OVER
+        told = last if self._ask.include_usage else last[:1]
+        ending = b"".join([b"data: %b\n\n" % payload for payload in told]) + DONE
+        self._end(_COMPLETED, usage, 200, last=len(ending))
+        self._last(ending)
+
+    def _run_out(self, run_ns: int) -> None:
+        """It has run for as long as it may: the answer ends here, and what there is of it is paid for."""
+        message = (
+            f"The answer ends here: the request ran for {explain.duration(run_ns)}, all that it may (limits.run_time)."
+        )
+        error = ApiError(504, RUN_TIME, message)
+        self._give_up()
+        usage = self._produced()
+        self._phase = _OVER
+        if not self._started:
+            self._end(_CANCELLED, usage, error.status, reason=Reason.RUN_TIME)
+            self._fail(error)
+            return
+        event = b"data: %b\n\n" % error.body()
+        self._end(_CANCELLED, usage, 200, last=len(event), reason=Reason.RUN_TIME)
+        self._last(event)
+
     def _attempt_failed(self, error: ApiError, fault: Fault, *, retry: bool = False) -> None:
         """The attempt is over without a whole answer; the client hears of it now, or after the last attempt."""
         self._error = error
@@ -320,7 +369,8 @@ class Exchange:
 
     def _fail(self, error: ApiError) -> None:
         self._phase = _OVER
-        self._connection.fail(error, self.request.id, self._place.limits(self.request.tenant))
+        request = self.request
+        self._connection.fail(error, request.id, self._place.limits(request.tenant, request.app, request.key))
 
     def _landed(self, *, ran: bool) -> None:
         if self._flying:
@@ -344,10 +394,12 @@ class Exchange:
         retry: bool = False,
         last: int = 0,
         fault: Fault = _NOBODY,
+        reason: str = "",
     ) -> None:
         """Report the attempt; when this returns its record is durable. `last` is how much is still to be sent."""
         sent = self._bytes_out + last
-        event = Ended(self.request.id, self._attempt, outcome, usage, status, self._first_token_at, retry, sent, fault)
+        first = self._first_token_at
+        event = Ended(self.request.id, self._attempt, outcome, usage, status, first, retry, sent, fault, reason)
         try:
             self._place.desk.ended(event)
         except Exception:
@@ -365,14 +417,19 @@ class Exchange:
             waited += b"x-commonpool-fallback: %b\r\n" % served.encode()
         place = self._place
         return b"x-request-id: %b\r\n%b%b%b%b" % (
-            request.id.encode(), place.pulse.date, waited, place.limits(request.tenant), self._connection.persistence(),
-        )  # fmt: skip
+            request.id.encode(),
+            place.pulse.date,
+            waited,
+            place.limits(request.tenant, request.app, request.key),
+            self._connection.persistence(),
+        )
 
     # -- the client's connection -----------------------------------------------------------------------------------
 
     def gone(self) -> None:
         phase = self._phase
         self._phase = _OVER
+        self._connection.left()
         if phase is _WAITING:
             self._place.desk.cancel(self.request.id)
         elif phase is _RUNNING:
@@ -386,6 +443,11 @@ class Exchange:
     def resume(self) -> None:
         if self._events is not None:
             self._upstream.resume()
+
+    def overdue(self, now_ns: int) -> None:
+        """Once a beat: end what has run for as long as it may."""
+        if now_ns >= self._until_ns and self._phase is _RUNNING:
+            self._run_out(self._sizes.run_ns_max or 0)
 
     def cut(self) -> None:
         """The gateway stops and its deadline is over."""

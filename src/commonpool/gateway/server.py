@@ -24,6 +24,7 @@ from commonpool.gateway.errors import ApiError, model_not_found
 from commonpool.gateway.head import Head
 from commonpool.gateway.http import BUSY, ServerConnection, crowded
 from commonpool.gateway.identity import Principal
+from commonpool.gateway.prompts import Spoken, Tap
 from commonpool.gateway.pulse import BEAT_NS, Pulse
 from commonpool.gateway.relay import Exchange
 from commonpool.gateway.rules import Rules
@@ -50,20 +51,22 @@ class Gateway:
 
     `clock` gives nanoseconds since the epoch, for what is recorded; `monotonic` those that time-outs are measured by.
     `ready` says whether every model has a replica, or a sentence why not. `limits` gives the rate-limit header lines of
-    a tenant, each with its end. `failed(status, code)` hears of each error that is answered.
+    a tenant, an app and a key, each with its end. `failed(status, code)` hears of each error that is answered, `spoken`
+    of all that is asked and answered of the tenants of `log_prompts`.
     """
 
     def __init__(
         self,
         config: Config,
         desk: Desk,
-        identify: Callable[[bytes], Principal | None],
+        identify: Callable[[bytes, str | None], Principal | None],
         *,
         clock: Callable[[], int],
         monotonic: Callable[[], int],
         ready: Callable[[], tuple[bool, str]] = lambda: (True, ""),
-        limits: Callable[[str], bytes] = lambda _tenant: b"",
+        limits: Callable[[str, str, str], bytes] = lambda _tenant, _app, _key: b"",
         failed: Callable[[int, str], None] = lambda _status, _code: None,
+        spoken: Callable[[Spoken], None] = lambda _spoken: None,
     ) -> None:
         self.desk = desk
         self.clock = clock
@@ -79,6 +82,7 @@ class Gateway:
         self._identify = identify
         self._ready = ready
         self._failed = failed
+        self._tap = Tap(spoken)
         self._prefix = secrets.token_hex(8)
         self._counter = itertools.count(1)
         self._created_s = clock() // NS_PER_S
@@ -125,6 +129,10 @@ class Gateway:
         self._config = config
         self.body_bytes_max = config.body_bytes_max
         self.pool.timeouts = config.timeouts
+
+    def log_prompts(self, tenants: frozenset[str]) -> None:
+        """What these ask from now on, and get for it, is heard."""
+        self._tap.tenants = tenants
 
     async def drain(self, within_ns: int) -> int:
         """Stop: take nothing new, let what waits and runs finish for `within_ns`, then cut it; how many were cut."""
@@ -195,16 +203,16 @@ class Gateway:
     def refused(self, error: ApiError) -> None:
         self._failed(error.status, error.code)
 
-    def admit(self, head: Head, length: int) -> Principal | None:
+    def admit(self, head: Head, length: int, peer: str | None) -> Principal | None:
         if head.path not in _ENDPOINTS or head.method != "POST":
             _check_path(head)
             if head.path in (_HEALTH, _READY):
                 return None
         if self.draining:
             raise ApiError(503, "stopping", "The gateway is stopping; try again.", retry_after_ns=NS_PER_S, close=True)
-        principal = None if head.authorization is None else self._identify(head.authorization)
+        principal = None if head.authorization is None else self._identify(head.authorization, peer)
         if principal is None:
-            raise _unknown_key(head.authorization)
+            raise _unknown_key(head.authorization, peer)
         if principal.scope != "data":
             raise ApiError(403, "wrong_scope", "This key is for administration; requests need a tenant's key.")
         if length > self.body_bytes_max:
@@ -223,12 +231,13 @@ class Gateway:
             request_id = self.next_id()
             try:
                 ask = wire.read(endpoint, body)
-                request = self._rules.request(request_id, principal, ask, len(body))
+                request, sizes = self._rules.request(request_id, principal, ask, len(body))
             except ApiError as error:
-                connection.fail(error, request_id, self.limits(principal.tenant))
+                connection.fail(error, request_id, self._limits_of(principal))
                 return
             trace = b"" if head.traceparent is None else b"traceparent: %b\r\n" % head.traceparent
-            exchange = Exchange(self, connection, request, ask, trace)
+            outlet = self._tap.on(connection, request, self.clock(), body) if self._tap.tenants else connection
+            exchange = Exchange(self, outlet, request, ask, trace, sizes)
             connection.exchange = exchange
             self.desk.submit(request, exchange)
 
@@ -251,7 +260,10 @@ class Gateway:
         answer = (
             self._model(name) if name else {"object": "list", "data": [self._model(each) for each in sorted(models)]}
         )
-        connection.answer(200, self.limits(principal.tenant), msgspec.json.encode(answer))
+        connection.answer(200, self._limits_of(principal), msgspec.json.encode(answer))
+
+    def _limits_of(self, principal: Principal) -> bytes:
+        return self.limits(principal.tenant, principal.app, principal.key_id)
 
     def _model(self, name: str) -> dict[str, str | int]:
         return {"id": name, "object": "model", "created": self._created_s, "owned_by": "commonpool"}
@@ -273,9 +285,12 @@ def _check_path(head: Head) -> None:
         raise ApiError(405, "method_not_allowed", f"This path takes {allow}.", allow=allow)
 
 
-def _unknown_key(authorization: bytes | None) -> ApiError:
+def _unknown_key(authorization: bytes | None, peer: str | None) -> ApiError:
     if authorization is None:
         message = "There is no Authorization header; send `Authorization: Bearer KEY`."
     else:
-        message = "The key in the Authorization header is unknown, revoked or expired, or it is not `Bearer KEY`."
+        message = (
+            "The key in the Authorization header is unknown, revoked, expired or not allowed from "
+            f"{peer or 'this socket'}, or it is not `Bearer KEY`."
+        )
     return ApiError(401, "invalid_api_key", message)

@@ -74,6 +74,12 @@ class Ask(msgspec.Struct, gc=False):
     tokens_in: int
     tokens_out_max: int | None
 
+    def bound(self, tokens: int) -> None:
+        """It may have so many tokens of output, of all its answers together, where it does not say itself how many."""
+        if self.tokens_out_max is None and self.endpoint != "embeddings":
+            self.tokens_out_max = each = max(1, tokens // self.sequences)
+            self.fields["max_tokens"] = Raw(b"%d" % each)
+
     def body(self, served_model: str, more: Mapping[str, bytes] = _NOTHING) -> bytes:
         """The body for an engine that knows the model as `served_model`; `more` are fields that the gateway adds, each
         with its value as JSON.

@@ -127,8 +127,8 @@ def test_what_cannot_run_is_told_in_a_sentence(jobs: LocalJobs, task: Task, says
 
 def test_a_folder_that_is_not_there_is_known_beforehand(jobs: LocalJobs, tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="is not there"):
-        jobs.check(Task(("true",), str(tmp_path / "none")))
-    jobs.check(Task(("true",), str(tmp_path)))
+        jobs.check(Task(("true",), str(tmp_path / "none")), JOB.tenant)
+    jobs.check(Task(("true",), str(tmp_path)), JOB.tenant)
 
 
 def test_stopping_ends_the_whole_group_gently(jobs: LocalJobs) -> None:

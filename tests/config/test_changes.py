@@ -40,6 +40,11 @@ def changes(old: str, new: str) -> list[tuple[str, str | None, str | None, str]]
         ),
         (
             "    tenant: {guaranteed: 2_gpu}",
+            "    tenant: {guaranteed: 2_gpu}\n    queue: {fallback: false}",
+            ("tenants.support.queue.fallback", "true", "false", "at once"),
+        ),
+        (
+            "    tenant: {guaranteed: 2_gpu}",
             "    tenant: {guaranteed: 2_gpu}\n    limits: {requests: 10/s}",
             ("tenants.support.limits.requests", None, "600/min", "at once"),
         ),
@@ -223,8 +228,8 @@ def test_what_appears_or_goes_is_one_change(base: str, edit: Edit) -> None:
     said = (
         "tenant.pool: main, tenant.guaranteed: 1 gpu, tenant.reserved: 0 gpu, tenant.headroom: 0 gpu, "
         "tenant.elastic_cap: 4 gpu, tenant.hard_cap: 4 gpu, tenant.weight: 1, queue.priority.batch: 1, "
-        "queue.max_wait: 120s, reclaim.policy: borrow_not_preempt, reclaim.return_when: task_done, "
-        "limits.queue_length: 1000, apps.default: {}"
+        "queue.max_wait: 120s, queue.fallback: true, reclaim.policy: borrow_not_preempt, "
+        "reclaim.return_when: task_done, limits.queue_length: 1000, apps.default: {}"
     )
     assert changes(base, other) == [("tenants.research", None, said, "at once")]
     assert changes(other, base) == [

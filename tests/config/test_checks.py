@@ -23,6 +23,12 @@ ATTACHED = "kind: attached, urls: [http://a, http://b]"
         ("pools:", "listen: {gateway_tls: {certificate: a.pem}}\npools:", "1: listen.gateway_tls.key: is missing; write the PEM file, or leave the whole of it out"),
         ("pools:", "listen: {gateway_tls: {key: a.key, client_ca: b.pem}}\npools:", "1: listen.gateway_tls.certificate: is missing; write the PEM file, or leave the whole of it out"),
         ("pools:", "listen: {control_tls: {certificate: a.pem, key: a.key}}\npools:", None),
+        # Jobs as users of their own.
+        ("pools:", "access: {local: false}\njobs: {users: {suport: jobs-a}}\npools:", '2: jobs.users.suport: there is no tenant "suport"; did you mean support? Known: support'),
+        ("pools:", "access: {local: false}\njobs: {users: {support: root}}\npools:", "2: jobs.users.support: is root, which may do anything; name a user of its own"),
+        ("pools:", "jobs: {users: {support: jobs-a}}\npools:", "1: jobs.users: keeps jobs from what is the product's, and on this machine whoever shows no credential is an administrator; set access.local to false"),
+        ("pools:", "access: {local: false}\njobs: {users: {support: jobs-a}}\npools:", None),
+        ("pools:", "jobs: {users: {support: Jobs A}}\npools:", '1: jobs.users.support: "Jobs A" is not a user of the operating system; write it like jobs-research'),
         # Names that are not defined.
         ("    gpu:", "    pool: mian\n    gpu:", '6: models.small.pool: there is no pool "mian"; did you mean main? Known: main'),
         ("guaranteed: 2_gpu", "pool: other", '13: tenants.support.tenant.pool: there is no pool "other"; known: main'),
@@ -83,6 +89,13 @@ def test_tls_with_nothing_is_not_plain_http(edit: Edit, wrong: Wrong, nothing: s
     assert [line.split(": ")[1] for line in wrong(edit("pools:", f"listen:\n  control_tls: {nothing}\npools:"))] == [
         "listen.control_tls.certificate",
         "listen.control_tls.key",
+    ]
+
+
+def test_each_tenant_has_a_user_of_its_own(wrong: Wrong, edit: Edit) -> None:
+    two = edit(end="  other: {tenant: {guaranteed: 1_gpu}}\naccess: {local: false}\n")
+    assert wrong(two + "jobs: {users: {support: a, other: a}}\n") == [
+        "c.yaml:16: jobs.users.other: a is the user of tenant support; give each tenant a user of its own"
     ]
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from commonpool.config import Config, ConfigError, load, load_tenant, parse
 from commonpool.config.build import fingerprint
 from commonpool.config.structs import (
+    Access,
     Address,
     App,
     AttachedEngine,
@@ -50,13 +51,15 @@ listen:
 state: /var/lib/commonpool
 store: {url: file:keys/database}
 body_max: 1MiB
-jobs: {submitters: tenants}
+jobs: {submitters: tenants, users: {t: jobs-t}}
+access: {local: false}
+outgoing: [10.0.0.0/8, "*.GPU.example"]
 timeouts: {header: 1s, body: 2s, idle: 3s, connect: 4s, first_byte: 5s, stall: 6s, drain: 7s}
 pools: {main: {isolation: node, resources: {gpu_memory: 640GiB, cpu_cores: 64, memory: 1TiB}}}
 nodes:
   n1:
     {gpus: 8, gpu_model: A100, gpu_memory: 80GiB, links: [[0, 1]], mig: {7: [3g.40gb, 4g.40gb]}, cpus: 8, memory: 1TiB,
-     isolation: network, runtimes: [r1], driver: 1.2, unhealthy: [1],
+     isolation: network, network: 10.3.0.0/24, runtimes: [r1], driver: 1.2, unhealthy: [1],
      maintenance: [{from: "1970-01-01T00:00:01Z", until: "1970-01-02T00:00:00Z"}]}
   n2: {gpus: 0, links: all, discover: false}
 models:
@@ -96,7 +99,7 @@ tenants:
     tenant:
       {group: low, guaranteed: 2, reserved: 1, lending_limit: 1, headroom: 0.5, elastic_cap: 3, hard_cap: 4, weight: 5,
        models: [a], resources: {gpu_memory: {guaranteed: 1GiB}, cpu_cores: {guaranteed: 2, elastic_cap: 3}}}
-    queue: {priority: {gold: 7}, max_wait: 9s}
+    queue: {priority: {gold: 7}, max_wait: 9s, fallback: false}
     reclaim: {policy: borrow_not_preempt, return_when: task_done}
     limits: {concurrent_requests: 1, queue_length: 2, requests: 3/min, tokens: 4/s, bandwidth: 5kB/s}
     budget: {month: 5000, soft: 75%}
@@ -173,6 +176,7 @@ def test_every_key_has_its_place() -> None:
                     headroom=500,
                     resources={"gpu_memory_mib": Share(1024), "cpu_milli": Share(2000, 3000)},
                     budget=Budget(5_000_000_000, 75),
+                    fallback=False,
                 )
             },
             deployments={
@@ -221,6 +225,7 @@ def test_every_key_has_its_place() -> None:
                 cpu_milli=8000,
                 memory_mib=1024**2,
                 isolation="network",
+                network="10.3.0.0/24",
                 runtimes=("r1",),
                 driver="1.2",
                 windows=(Window(1 * S, 86400 * S),),
@@ -235,7 +240,10 @@ def test_every_key_has_its_place() -> None:
         ),
         timeouts=Timeouts(*(n * S for n in range(1, 8))),
         body_bytes_max=1024**2,
+        access=Access(local=False),
         job_submitters="tenants",
+        job_users={"t": "jobs-t"},
+        outgoing=("10.0.0.0/8", "*.gpu.example"),
         billing=Billing(
             time_zone="Asia/Kolkata",
             lending={"main": Lending("main", 875, ((20, 6, 500),))},

@@ -1,6 +1,6 @@
 """The product: the only place that wires the parts together, and what the admin API operates on."""
 
-from commonpool.app.house import DataPlane, House, LocalHouse, Watch
+from commonpool.app.house import DataPlane, House, LocalHouse, Watch, jobs_folder
 from commonpool.app.product import COLLECT_EVERY, Clock, Product, Started
 from commonpool.app.serve import run
 from commonpool.control.replicas import StartError
@@ -15,5 +15,6 @@ __all__ = [
     "StartError",
     "Started",
     "Watch",
+    "jobs_folder",
     "run",
 ]

@@ -3,14 +3,16 @@
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+from commonpool.backends.base import BackendError
 from commonpool.backends.discovery import Discovery
-from commonpool.backends.jobs import JobBackend, LocalJobs
+from commonpool.backends.jobs import JobBackend, LocalJobs, Users
 from commonpool.config import Config
 from commonpool.config.structs import Address
 from commonpool.control.nodes import Nodes
-from commonpool.control.replicas import Backends, default_backends
+from commonpool.control.replicas import Backends, StartError, default_backends
 from commonpool.gateway.desk import CoreDesk, Soon
 from commonpool.gateway.identity import Identity
 from commonpool.gateway.server import Gateway
@@ -25,6 +27,9 @@ class DataPlane(Protocol):
 
     def reconfigure(self, config: Config) -> None:
         """Serve by this from now on."""
+
+    def log_prompts(self, tenants: frozenset[str]) -> None:
+        """What these ask, and are answered, is heard from now on."""
 
     async def drain(self, within_ns: int) -> int:
         """Take nothing new; return when everything has ended, or the time is over, with how many were cut."""
@@ -71,6 +76,11 @@ class House(Protocol):
         """Return when all that ran before, elsewhere too, has been told to the desk, or will not be."""
 
 
+def jobs_folder(config: Config) -> Path:
+    """Where jobs that run as users of their own have a folder: beside the state folder, which is closed to them."""
+    return config.state.with_name(f"{config.state.name}-jobs")
+
+
 class LocalHouse:
     """One process on one machine."""
 
@@ -85,7 +95,13 @@ class LocalHouse:
         return (os.getpid(), *(self._jobs.runners() if self._jobs is not None else ()))
 
     def jobs(self, config: Config) -> LocalJobs:
-        self._jobs = LocalJobs(config.state / "jobs")
+        users = Users(jobs_folder(config), config.job_users)
+        for tenant in config.job_users:
+            try:
+                users.of(tenant)
+            except BackendError as error:
+                raise StartError(str(error)) from None
+        self._jobs = LocalJobs(config.state / "jobs", users=users)
         return self._jobs
 
     def identity(self, keys: Sequence[Key], clock: Callable[[], int]) -> Identity:

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 
 from commonpool.app.product import Product, Started
 from commonpool.config import Config, Sources, parse_sources, read_sources
+from commonpool.engines import confinement
 from commonpool.observe import logs
 
 
@@ -23,6 +24,7 @@ def run(path: Path, announce: Callable[[Started], None], extra_routes: Sequence[
     """
     sources = read_sources(path)
     config = parse_sources(sources)
+    confinement.keep_to_itself()
     logs.configure("console" if sys.stderr.isatty() else "json")
     uvloop.run(_serve(sources, config, announce, extra_routes))
 

@@ -17,10 +17,13 @@ PORTS = {"http": 80, "https": 443}
 
 
 class AttachedBackend:
-    """`environment` is where `env:NAME` credentials are looked up."""
+    """`environment` is where `env:NAME` credentials are looked up; `destinations` are those of `config.outgoing`."""
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, environment: Mapping[str, str] = os.environ, destinations: tuple[str, ...] | None = None
+    ) -> None:
         self._environment = environment
+        self._destinations = destinations
 
     def check(self, model: Model) -> None:
         for index in range(len(_engine(model).urls)):
@@ -54,6 +57,7 @@ class AttachedBackend:
             base_path=parts.path.rstrip("/").removesuffix("/v1"),
             authorization=None if secret is None else b"Bearer " + secret,
             tls=ssl.create_default_context() if parts.scheme == "https" else None,
+            destinations=self._destinations,
         )
 
     def _secret(self, model: str, credential: str | None) -> bytes | None:

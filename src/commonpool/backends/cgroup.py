@@ -14,19 +14,26 @@ import msgspec
 
 MEMBERS: Final = "cgroup.procs"  # written to it, 0 is the writer
 _KILL: Final = "cgroup.kill"
+_PROCESSES: Final = "pids.max"
 _EVENTS: Final = "cgroup.events"
 _GONE_S: Final = 5.0  # for processes that the kernel does not let go at once
 _POLL_S: Final = 0.01
 
 
-def make(name: str, proc: Path = Path("/proc/self")) -> Path | None:
-    """An empty group of this name below the one of this process; None where that cannot be, or not be ended at once."""
+def make(name: str, proc: Path = Path("/proc/self"), processes: int | None = None) -> Path | None:
+    """An empty group of this name below the one of this process; None where that cannot be, or not be ended at once.
+
+    It has at most so many `processes`, threads included, where that controller is on for it.
+    """
     try:
         group = own(proc) / name
         group.mkdir()
     except (OSError, ValueError):
         return None
     if (group / _KILL).exists():  # since Linux 5.14
+        if processes is not None and (group / _PROCESSES).exists():
+            with contextlib.suppress(OSError):
+                (group / _PROCESSES).write_text(str(processes))
         return group
     group.rmdir()
     return None

@@ -7,11 +7,16 @@ it lives it writes into the lock what the command has taken (`measure.Taken`, JS
 SIGUSR1 asks the job to save itself, SIGUSR2 ends it: SIGTERM to its process group, SIGKILL after the grace. Whatever
 ends the command, nothing that it started is left: what leaves its group becomes a child of the runner's, and where
 control groups can be made the command has one of its own.
+
+The command is confined (`engines.confinement`) and, where its tenant has a user of its own, runs as that one; the
+runner stays the product's, so that the command can neither end it nor read what it keeps.
 """
 
 import contextlib
 import ctypes
+import errno
 import fcntl
+import mmap
 import os
 import selectors
 import signal
@@ -25,9 +30,10 @@ from typing import IO, NoReturn
 
 import msgspec
 
-from commonpool.backends import cgroup
+from commonpool.backends import cgroup, jobuser
 from commonpool.backends.logfile import BoundedLog
 from commonpool.backends.measure import Measure, Taken
+from commonpool.engines import confinement
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -38,12 +44,16 @@ EXIT_REFUSED = 1
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What to run: the whole environment, and how long after SIGTERM it is ended by force."""
+    """What to run: the whole environment, how long after SIGTERM it is ended by force, and as whom.
+
+    `user` None: as the product.
+    """
 
     command: tuple[str, ...]
     cwd: str
     environment: dict[str, str]
     stop_grace_ns: int
+    user: jobuser.User | None = None
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -93,7 +103,8 @@ def keep(path: Path, value: Exit | Started) -> None:
 
 def main(folder: Path, attempt: str) -> int:
     """Start the runner; return when the command has been started, or say why not."""
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # whoever started this waits for the end of its pipes
+    confinement.close_inherited()  # whoever started this waits for the end of its pipes
+    confinement.keep_to_itself()
     spec = msgspec.json.decode(sys.stdin.buffer.read(), type=Spec)
     lock = os.open(folder / f"{attempt}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -126,13 +137,13 @@ def _run(folder: Path, attempt: str, spec: Spec, writing: int, lock: int) -> NoR
         if attempt != "1":
             log.write(f"--- attempt {attempt}\n".encode())
         said = "started"
-        group = cgroup.make(f"commonpool-{folder.name}-{attempt}")
+        group = cgroup.make(f"commonpool-{folder.name}-{attempt}", processes=confinement.PROCESSES_MAX)
         pid = folder / f"{attempt}.pid"
         try:
             # First: the command may end this process as soon as it runs, and it is known then that it ran.
             keep(pid, Started(os.getpid(), boot(), str(group or "")))
             runner = Runner(spec, log, lock, group)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             pid.unlink(missing_ok=True)
             if group is not None:
                 cgroup.end(group)
@@ -176,29 +187,52 @@ class Runner:
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         for signum in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
             signal.signal(signum, lambda got, _: self._got.append(got))
-        self._process = subprocess.Popen(  # noqa: S603 - running what users ask for is what jobs are
-            spec.command,
-            cwd=spec.cwd,
-            env=spec.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-            start_new_session=True,
-            preexec_fn=self._join,  # noqa: PLW1509 - one thread runs here
-        )
+        self._process = self._start(spec)
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         self._output: IO[bytes] | None = self._process.stdout
         os.set_blocking(self._output.fileno(), False)
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._selector.register(self._output, selectors.EVENT_READ)
 
-    def _join(self) -> None:
+    def _start(self, spec: Spec) -> subprocess.Popen[bytes]:
+        """Raises OSError, ValueError or SubprocessError where the command cannot be run."""
+        why = mmap.mmap(-1, mmap.PAGESIZE)  # shared with the child: what keeps it from becoming the command
+
+        def enter() -> None:
+            try:
+                self._enter(spec)
+            except OSError as error:
+                why.write(os.strerror(error.errno or errno.EPERM).encode())
+                raise
+
+        try:
+            return subprocess.Popen(  # noqa: S603 - running what users ask for is what jobs are
+                spec.command,
+                env=spec.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                start_new_session=True,
+                preexec_fn=enter,  # noqa: PLW1509 - one thread runs here
+            )
+        except subprocess.SubprocessError:
+            raise subprocess.SubprocessError(why[:].rstrip(b"\0").decode()) from None
+        finally:
+            why.close()
+
+    def _enter(self, spec: Spec) -> None:
         """What the command's process does before it becomes the command."""
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if self._group is not None:
             with contextlib.suppress(OSError):
                 (self._group / cgroup.MEMBERS).write_text("0")
+        if spec.user is None:
+            confinement.confine()
+        else:
+            confinement.confine(confinement.PROCESSES_MAX)
+            jobuser.become(spec.user)
+        os.chdir(spec.cwd)  # as whom it is now: a folder that is closed to it stays closed
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the last: the kernel forgets it with the user
 
     def run(self) -> Exit:
         """Returns when it has ended and nothing of it is left."""

@@ -9,6 +9,8 @@ leaves in the job's folder says how the attempt ended, whoever was there to see 
     FOLDER/JOB_ID/N.exit    how it ended (`Exit`, JSON)
     FOLDER/JOB_ID/log       what the job printed, bounded, and log.1 before it
     FOLDER/JOB_ID/checkpoint  the job's own, kept between attempts
+
+A job that runs as a user of its tenant's cannot reach FOLDER: what is its own is FOLDERS/JOB_ID instead.
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from commonpool.backends import cgroup
+from commonpool.backends import cgroup, jobuser
 from commonpool.backends.base import BackendError
 from commonpool.backends.joblog import LogPart, read_log
 from commonpool.backends.jobrun import Exit, Spec, Started, boot, keep
@@ -57,8 +59,8 @@ class JobHandle(Protocol):
 class JobBackend(Protocol):
     """A kind of place for jobs. It starts and watches; it decides nothing."""
 
-    def check(self, task: Task) -> None:
-        """Raise BackendError for what can be known before anything is started. Blocks."""
+    def check(self, task: Task, tenant: str) -> None:
+        """Raise BackendError for what can be known before anything of this tenant's is started. Blocks."""
 
     async def start(self, job: Job, task: Task, attempt: JobAttempt) -> JobHandle:
         """Start this attempt on its node and devices. Raises BackendError, and then nothing is left of it."""
@@ -76,11 +78,40 @@ class JobBackend(Protocol):
         """Remove what is kept of a job that has ended. Blocks."""
 
 
+class Users(msgspec.Struct, frozen=True):
+    """As whom jobs run: the name of a user for each tenant, and where each of their jobs has a folder of its own.
+
+    Without names they run as the product.
+    """
+
+    folders: Path = Path()
+    names: dict[str, str] = {}
+
+    def name(self, tenant: str) -> str | None:
+        """None is the product's own. Raises BackendError where the tenant's jobs can run as nobody."""
+        if self.names and tenant not in self.names:
+            raise BackendError(f"Tenant {tenant} has no user in jobs.users, so none of its jobs can run; give it one.")
+        return self.names.get(tenant)
+
+    def of(self, tenant: str) -> jobuser.User | None:
+        """The same, as this machine knows it. Raises BackendError where it does not."""
+        name = self.name(tenant)
+        return None if name is None else jobuser.find(name)
+
+
 class LocalJobs:
     """A `JobBackend` of this machine, with a folder for each job below `folder`."""
 
-    def __init__(self, folder: Path, *, start_s: float = START_S, stop_grace_ns: int = STOP_GRACE_NS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        users: Users = Users(),  # noqa: B008 - it is frozen
+        start_s: float = START_S,
+        stop_grace_ns: int = STOP_GRACE_NS,
+    ) -> None:
         self._folder = folder
+        self._users = users
         self._start_s = start_s
         self._stop_grace_ns = stop_grace_ns
         self._runners: set[int] = set()
@@ -89,8 +120,8 @@ class LocalJobs:
         """The process ids of the runners that are watched: every process of a job is below one. Any thread may ask."""
         return tuple(self._runners)
 
-    def check(self, task: Task) -> None:
-        _check_cwd(task.cwd)
+    def check(self, task: Task, tenant: str) -> None:
+        _check_cwd(task.cwd, self._users.of(tenant))
 
     async def start(self, job: Job, task: Task, attempt: JobAttempt) -> "LocalJob":
         spec = await asyncio.to_thread(self._prepare, job, task, attempt)
@@ -117,20 +148,29 @@ class LocalJobs:
 
     def forget(self, job_id: str) -> None:
         shutil.rmtree(self._folder / job_id, ignore_errors=True)
+        if self._users.names:
+            shutil.rmtree(self._users.folders / job_id, ignore_errors=True)
 
     def _traces(self, job_id: str, number: int) -> "Traces":
         return Traces(self._folder / job_id, number, f"COMMONPOOL_JOB_ID={job_id}\0".encode())
 
     def _prepare(self, job: Job, task: Task, attempt: JobAttempt) -> Spec:
-        _check_cwd(task.cwd)
-        checkpoint = self._folder / job.id / "checkpoint"
+        user = self._users.of(job.tenant)
+        _check_cwd(task.cwd, user)
+        if user is None:
+            own = self._folder / job.id / "checkpoint"
+            environment = child_environment(os.environ)
+        else:
+            own = self._users.folders / job.id
+            environment = child_environment(os.environ) | jobuser.environment(user)
         try:
-            checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self._folder / job.id).mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(own, user)
         except OSError as error:
             reason = error.strerror or error
-            raise BackendError(f"The folder {checkpoint} of job {job.id} cannot be made: {reason}.") from error
-        environment = child_environment(os.environ) | task.env | _said_of(job, attempt, checkpoint.absolute())
-        return Spec(task.command, task.cwd, environment, self._stop_grace_ns)
+            raise BackendError(f"The folder {own} of job {job.id} cannot be made: {reason}.") from error
+        environment |= task.env | _said_of(job, attempt, own.absolute())
+        return Spec(task.command, task.cwd, environment, self._stop_grace_ns, user)
 
     async def _launch(self, here: "Traces", spec: Spec) -> str:
         """Have a runner made; it has started the command when this returns "", and else why it has not."""
@@ -314,8 +354,20 @@ async def _readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-def _check_cwd(cwd: str) -> None:
-    if not Path(cwd).is_absolute() or not Path(cwd).is_dir():
+def _make(folder: Path, user: jobuser.User | None) -> None:
+    """A job's own folder; where it runs as another user, its parent is ours, so that nobody can put a link there."""
+    if user is None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return
+    folder.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    folder.parent.chmod(0o711)  # whatever the mask of this process
+    folder.mkdir(mode=0o700, exist_ok=True)
+    os.chown(folder, user.uid, user.gid, follow_symlinks=False)
+
+
+def _check_cwd(cwd: str, user: jobuser.User | None) -> None:
+    """Another user may not hear which folders there are: the job says it, as that user."""
+    if not Path(cwd).is_absolute() or (user is None and not Path(cwd).is_dir()):
         raise BackendError(f"The folder {cwd!r} is not there on this machine; name an absolute one that is as --cwd.")
 
 

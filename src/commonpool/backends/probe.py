@@ -9,6 +9,7 @@ import msgspec
 
 from commonpool.backends.base import BackendError
 from commonpool.core.model import NS_PER_S
+from commonpool.engines import reach
 from commonpool.engines.base import Target
 
 ANSWER_BYTES_MAX: Final = 1024 * 1024
@@ -74,7 +75,7 @@ async def ask(target: Target, method: str, path: str, body: bytes, timeout_ns: i
     parser = httptools.HttpResponseParser(collected)
     try:
         async with asyncio.timeout(timeout_ns / NS_PER_S):
-            reader, writer = await asyncio.open_connection(target.host, target.port, ssl=target.tls)
+            reader, writer = await _open(target)
             try:
                 writer.write(_request(target, method, path, body))
                 while not collected.whole:
@@ -95,6 +96,12 @@ async def ask(target: Target, method: str, path: str, body: bytes, timeout_ns: i
     if not collected.whole:
         raise BackendError(f"{target.url}{path} closed the connection without a whole answer.")
     return Answer(parser.get_status_code(), bytes(collected.body))
+
+
+async def _open(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader = asyncio.StreamReader()
+    transport, protocol = await reach.connect(lambda: asyncio.StreamReaderProtocol(reader), target)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
 
 
 class _Collected:

@@ -15,6 +15,7 @@ from commonpool.cluster.house import RayHouse
 from commonpool.cluster.messages import Reply
 from commonpool.config import Sources, parse_sources
 from commonpool.config.structs import Address
+from commonpool.engines import confinement
 from commonpool.observe import logs
 
 UNKNOWN: Final = messages.encode(Reply(unknown=True))
@@ -42,6 +43,7 @@ class CoreActor:
         routes: Callable[[], Sequence[BaseRoute]],
     ) -> None:
         logs.configure("json")
+        confinement.keep_to_itself()
         self._run = run
         self._address = address
         self._state = parse_sources(sources).state
@@ -62,8 +64,8 @@ class CoreActor:
     async def started(self) -> Started:
         """What runs, as soon as every model has a ready replica. Raises StartError and what else ends a start."""
         started = (await self._starting).started()
-        port = int(started.gateway.rpartition(":")[2])
-        return msgspec.structs.replace(started, gateway=f"http://{Address(self._address, port)}")
+        scheme, port = started.gateway.partition("://")[0], int(started.gateway.rpartition(":")[2])
+        return msgspec.structs.replace(started, gateway=f"{scheme}://{Address(self._address, port)}")
 
     async def recovered(self) -> None:
         """Return when gateways are served, whatever becomes of the models. Raises what keeps it from that."""

@@ -18,6 +18,7 @@ from commonpool.cluster.branch import RemoteDesk
 from commonpool.config.structs import Address, Config, NodeConfig
 from commonpool.core.events import HostLoad
 from commonpool.core.model import Node
+from commonpool.engines import confinement
 from commonpool.gateway.identity import Identity, Principal
 from commonpool.gateway.server import Gateway
 from commonpool.observe import logs
@@ -59,6 +60,7 @@ class GatewayActor:
 
     def __init__(self, name: str, address: Address, config: Config) -> None:
         logs.configure("json")
+        confinement.keep_to_itself()
         clock = Clock()
         self._clock = clock
         self._session = secrets.token_hex(8)

@@ -6,8 +6,9 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from commonpool.app import jobs_folder
 from commonpool.backends.attached import AttachedBackend
-from commonpool.backends.jobs import JobBackend
+from commonpool.backends.jobs import JobBackend, Users
 from commonpool.backends.ray.jobs import RayJobs
 from commonpool.backends.ray.nodes import Nodes, RayNode, asked, living, to_core
 from commonpool.backends.ray.replicas import RayBackend
@@ -62,10 +63,10 @@ class RayHouse:
     def backends(self, config: Config) -> Backends:
         self._config = config
         ray = RayBackend(self.nodes_held, config.state / "engines", self._engine_of, program=self._program)
-        return {EmbeddedEngine: ray, AttachedEngine: AttachedBackend()}
+        return {EmbeddedEngine: ray, AttachedEngine: AttachedBackend(destinations=config.outgoing)}
 
     def jobs(self, config: Config) -> JobBackend:
-        self._jobs = RayJobs(self.nodes_held, config.state / "jobs")
+        self._jobs = RayJobs(self.nodes_held, config.state / "jobs", Users(jobs_folder(config), config.job_users))
         return self._jobs
 
     def identity(self, keys: Sequence[Key], clock: Callable[[], int]) -> Identity:

@@ -87,6 +87,7 @@ NODE = Record(
             "The strictest isolation that it can give.",
             default=NodeConfig("", "").isolation,
         ),
+        Field("network", kinds.NETWORK, "The network that it has for itself, as isolation network demands."),
         Field(
             "runtimes",
             Series(kinds.NAME, 32),

@@ -77,6 +77,7 @@ def node_config(name: str, node: Values) -> NodeConfig:
         windows=tuple(Window(window["from"], window["until"]) for window in node.get("maintenance", [])),
         unhealthy=tuple(node.get("unhealthy", [])),
         discover=node["discover"],
+        network=node.get("network"),
     )
 
 

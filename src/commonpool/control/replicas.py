@@ -22,7 +22,10 @@ class StartError(Exception):
 
 def default_backends(config: Config) -> Backends:
     """Child processes for the embedded engine, with their logs below the state folder; nothing for attached ones."""
-    return {EmbeddedEngine: LocalBackend(config.state / "engines"), AttachedEngine: AttachedBackend()}
+    return {
+        EmbeddedEngine: LocalBackend(config.state / "engines"),
+        AttachedEngine: AttachedBackend(destinations=config.outgoing),
+    }
 
 
 class Supervisor:

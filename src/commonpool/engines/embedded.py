@@ -44,6 +44,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Serve until stdin closes; exit with 1 when the engine cannot start."""
+    confinement.close_inherited()
     child.bind_life_to_parent()
     confinement.confine()
     confinement.hide()  # its key is in its memory

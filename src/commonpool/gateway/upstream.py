@@ -13,6 +13,7 @@ from typing import Final, Protocol, cast
 import httptools
 
 from commonpool.config.structs import Timeouts
+from commonpool.engines import reach
 from commonpool.engines.base import Target
 from commonpool.gateway.pulse import Pulse
 
@@ -172,13 +173,9 @@ class UpstreamConnection(asyncio.Protocol):
             self._pool.forget(self)
 
     async def _connect(self, connect_ns: int) -> None:
-        target = self.target
-        name = target.host if target.tls is not None else None
         try:
             async with asyncio.timeout(connect_ns / NS_PER_S):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: self, target.host, target.port, ssl=target.tls, server_hostname=name
-                )
+                await reach.connect(lambda: self, self.target)
         except (OSError, ValueError):  # a TimeoutError is an OSError, a host that is no name a ValueError
             if self._transport is None:
                 self._lose(Loss.UNREACHED)

@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from commonpool.backends.base import BackendError
 from commonpool.backends.joblog import LogPart
 from commonpool.backends.jobrun import Exit
-from commonpool.backends.jobs import START_S, LocalJob, LocalJobs
+from commonpool.backends.jobs import START_S, LocalJob, LocalJobs, Users
 from commonpool.backends.ray.nodes import Nodes
 from commonpool.backends.ray.replicas import ACTOR_S, first_line
 from commonpool.backends.ray.strays import Attempt
@@ -45,8 +45,8 @@ log = structlog.get_logger()
 class JobHost:
     """The jobs of one node. They outlive this process: what it leaves in `folder` is found by the next one."""
 
-    def __init__(self, folder: str) -> None:
-        self._jobs = LocalJobs(Path(folder))
+    def __init__(self, folder: str, users: Users) -> None:
+        self._jobs = LocalJobs(Path(folder), users=users)
         self._running: dict[Attempt, LocalJob] = {}
         self._ends: dict[Attempt, asyncio.Task[Exit]] = {}
 
@@ -92,9 +92,10 @@ class JobHost:
 class RayJobs:
     """A `backends.jobs.JobBackend` of the cluster, with a folder for each job below `folder` on its node."""
 
-    def __init__(self, nodes: Nodes, folder: Path) -> None:
+    def __init__(self, nodes: Nodes, folder: Path, users: Users = Users()) -> None:  # noqa: B008 - it is frozen
         self._nodes = nodes
         self.folder = folder
+        self._users = users
         self._kept: dict[Attempt, tuple[str, str]] = {}  # what runs, with its node's name and Ray's id of that
         self._where: dict[str, str] = {}  # the name of the host of each job's latest attempt
 
@@ -102,7 +103,8 @@ class RayJobs:
         """The attempts that are to run now; not those of nodes that are gone, or that left and came back."""
         return {attempt for attempt, (name, node_id) in self._kept.items() if self._there(name, node_id)}
 
-    def check(self, task: Task) -> None:
+    def check(self, task: Task, tenant: str) -> None:
+        self._users.name(tenant)
         if not Path(task.cwd).is_absolute():
             raise BackendError(f"The folder {task.cwd!r} is not absolute; name one that is on the nodes as --cwd.")
 
@@ -166,7 +168,7 @@ class RayJobs:
         node, group = found
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await asyncio.to_thread(_host, node.id, group, self.folder)
+                return await asyncio.to_thread(_host, node.id, group, self.folder, self._users)
         except Exception as error:  # whatever Ray raises, there is no host now
             raise BackendError(f"Node {name} has no host for jobs now: {first_line(error)}") from error
 
@@ -259,7 +261,7 @@ async def _answer(call: Any, within_s: float) -> Any:
         raise error.cause from None
 
 
-def _host(node_id: str, group: PlacementGroup, folder: Path) -> Any:
+def _host(node_id: str, group: PlacementGroup, folder: Path, users: Users) -> Any:
     """Blocks."""
     return (
         ray.remote(JobHost)
@@ -271,7 +273,7 @@ def _host(node_id: str, group: PlacementGroup, folder: Path) -> Any:
             num_cpus=0,
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0),
         )
-        .remote(str(folder))
+        .remote(str(folder), users)
     )
 
 

@@ -42,6 +42,7 @@ class TestIssuer:
         self.published: list[Json] | None = None
         self.asked: Counter[str] = Counter()
         self.codes: dict[str, Json] = {}
+        self.used: list[str] = []  # codes that it gave
         self.forgets_codes = True
         self.refuses = ""  # the error with which it sends people back
         self.answers: dict[str, tuple[int, Json, bytes]] = {}  # a path's whole answer: status, headers, body
@@ -98,6 +99,7 @@ class TestIssuer:
         """Where the browser is sent back to."""
         code = secrets.token_urlsafe(16)
         self.codes[code] = query
+        self.used.append(code)
         answer = {"error": self.refuses} if self.refuses else {"code": code}
         return f"{query['redirect_uri']}?{urlencode({**answer, 'state': query['state'], 'iss': self.url})}"
 

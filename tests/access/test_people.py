@@ -297,6 +297,18 @@ def test_a_machine_comes_with_a_token_of_the_issuer(house: House, issuer: TestIs
     assert caller(house, visit("", {"authorization": f"bearer  {issuer.token()} "}), "POST") == machine
 
 
+def test_a_machine_is_not_called_as_a_person_is(house: House, issuer: TestIssuer) -> None:
+    found = caller(house, bearer(issuer.token(sub="ann@house.example")))
+    assert found == Caller("oidc:sub:ann@house.example", "service", ())
+    unverified = issuer.token(sub="machine-7", email="ann@house.example", email_verified=False)
+    assert caller(house, bearer(unverified)) == Caller("oidc:machine-7", "service", (Binding("developer", "support"),))
+
+
+def test_a_person_may_bring_a_token_too(house: House, issuer: TestIssuer) -> None:
+    token = issuer.token(sub="7", email="ann@house.example", email_verified=True, groups=["/gpu/operators"])
+    assert caller(house, bearer(token)) == ANN
+
+
 def test_a_header_wins_over_a_cookie(house: House, issuer: TestIssuer) -> None:
     cookie = sent(with_account(house).cookie)
     found = caller(house, bearer(issuer.token(), cookie), "POST")

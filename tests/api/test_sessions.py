@@ -1,15 +1,28 @@
 """Given accounts, when people log in over the API, then the cookie is who they are, from our own pages alone."""
 
 import asyncio
+import json
+import re
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPSConnection
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from starlette.testclient import TestClient
 
+from commonpool.access.passwords import Passwords
+from commonpool.access.people import People
 from commonpool.api import routes
-from tests.access.house import PASSWORD
+from commonpool.store.accounts import Account, Session
+from commonpool.store.contract import StoreError
+from commonpool.store.memory import MemoryStore
+from tests.access.certificates import Authority
+from tests.access.house import FAST, PASSWORD
 from tests.access.issuer import TestIssuer
 from tests.api.fakes import ADMIN, CONFIG, KEY_OF_A, NOW, FakeOperations, sources
+from tests.cli.serving import serving
 
 SESSIONS, ME = "/admin/v1/sessions", "/admin/v1/me"
 OTHER = "another horse battery"
@@ -206,3 +219,42 @@ def test_a_machine_brings_a_token_of_the_issuer(local: TestClient, product: Fake
     away = local.get(ME, headers=bearer)
     assert away.status_code == 503
     issuer.start()
+
+
+def test_over_tls_that_the_product_serves_the_cookie_is_for_tls_alone(product: FakeOperations, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    asyncio.run(product.people().accounts.add("bo", "person", PASSWORD))
+    with serving(product, authority.issue("server")) as url:
+        where = urlsplit(url)
+        with closing(HTTPSConnection("127.0.0.1", where.port, context=authority.trusting())) as connection:
+            body = json.dumps({"name": "bo", "password": PASSWORD})
+            connection.request("POST", SESSIONS, body, {"content-type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            cookie = str(answer.headers["set-cookie"])
+            assert re.fullmatch(r"__Host-commonpool=[\w-]{43}; Path=/; .*; SameSite=Strict; Secure", cookie)
+            connection.request("GET", ME, headers={"cookie": cookie.partition(";")[0]})
+            assert json.loads(connection.getresponse().read())["name"] == "account:bo"
+
+
+class BrokenStore(MemoryStore):
+    """A store that cannot be read."""
+
+    def session(self, digest: bytes) -> Session | None:  # noqa: ARG002 - as the contract has it
+        raise StoreError("the database is away")
+
+    def account(self, name: str) -> Account | None:  # noqa: ARG002 - as the contract has it
+        raise StoreError("the database is away")
+
+
+def test_while_the_store_is_away_nobody_is_logged_in_and_keys_still_count(
+    local: TestClient, product: FakeOperations
+) -> None:
+    access = product.config().access
+    product.fake_people = People(BrokenStore(), product.now_ns, lambda: access, passwords=Passwords(FAST))
+    local.cookies.set("commonpool", "t" * 43)
+    assert local.get(ME).status_code == 503
+    assert local.post(SESSIONS, json={"name": "bo", "password": PASSWORD}).status_code == 503
+    assert local.get(ME, headers={"authorization": ADMIN.decode()}).status_code == 200
+    local.cookies.clear()
+    assert local.get(ME).status_code == 200

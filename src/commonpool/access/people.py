@@ -231,8 +231,10 @@ class People:
         return self._person(Person(session.issuer, session.subject, session.email, session.member_of), "person")
 
     def _person(self, person: Person, kind: Literal["person", "service"]) -> Caller:
+        # A subject that looks like an address is not taken for the one of somebody else.
+        name = person.email or (f"sub:{person.subject}" if "@" in person.subject else person.subject)
         bindings = self._bindings(subject=person.subject, email=person.email, group=person.groups)
-        return Caller(f"oidc:{person.email or person.subject}", kind, bindings)
+        return Caller(f"oidc:{name}", kind, bindings)
 
     def _bindings(
         self, *, account: str = "", subject: str = "", email: str = "", group: tuple[str, ...] = ()

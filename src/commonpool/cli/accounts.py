@@ -39,9 +39,7 @@ def add(
         return
     typer.echo(f"account {account.name} is made; it has {account.roles}")
     if account.roles == "no role":
-        sys.stderr.write(
-            f"give it one in the configuration: access: {{roles: [{{role: …, account: {account.name}}}]}}\n"
-        )
+        sys.stderr.write(f"give it one under access.roles: {{role: ROLE, account: {account.name}}}\n")
     if service:
         sys.stderr.write(f"make it a key: commonpool keys create --scope admin --account {account.name}\n")
 

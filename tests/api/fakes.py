@@ -11,10 +11,12 @@ from commonpool.access.passwords import Passwords
 from commonpool.access.people import People
 from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
+from commonpool.access.secrets import MasterKey, Masters, Vault
 from commonpool.api import views, wire
 from commonpool.api.operations import ConflictError
 from commonpool.app.billing import Bills
 from commonpool.config import Config, Sources, parse_sources
+from commonpool.control.prompts import Prompts
 from commonpool.core import moves, underuse
 from commonpool.core.events import Released
 from commonpool.core.hints import Hint
@@ -33,6 +35,7 @@ POLICIES = policy_files.load()
 NOW = 1_800_000_000 * 10**9
 ADMIN = b"Bearer cp_admin"
 KEY_OF_A = b"Bearer cp_a"
+MASTER = MasterKey(b"1" * 32)
 
 CONFIG = """
 pools:
@@ -106,8 +109,8 @@ def sources(text: str = CONFIG) -> Sources:
 class FakeOperations:
     """`Operations`, with what it answers as attributes and what it was asked in `applied`."""
 
-    def __init__(self) -> None:
-        self.store = MemoryStore()
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
         self.tenants: tuple[wire.TenantStatus, ...] = (TENANT,)
         self.replica_states: list[tuple[wire.ReplicaStatus, ...]] = [(REPLICA,)]
         self.models_now: tuple[wire.ModelStatus, ...] = ()
@@ -128,6 +131,9 @@ class FakeOperations:
         self.callers = {ADMIN: by_admin_key("k1"), KEY_OF_A: by_data_key("k2", "a", "default")}
         self.fake_authority = Authority(POLICIES)
         self.fake_audit = AuditLog(self.store, self.now_ns)
+        self.vault = Vault(self.store, Masters(MASTER), self.now_ns)
+        self.fake_prompts = Prompts(self.store, self.vault, self.now_ns)
+        self.fake_prompts.begin()
         self.fake_people = People(
             self.store, self.now_ns, lambda: self._config.access, passwords=Passwords(FAST), web=plain_web()
         )
@@ -147,6 +153,12 @@ class FakeOperations:
 
     def authority(self) -> Authority:
         return self.fake_authority
+
+    def prompts(self) -> Prompts:
+        return self.fake_prompts
+
+    async def rotate_secrets(self) -> int:
+        return self.vault.rotate()
 
     def audit(self) -> AuditLog:
         return self.fake_audit

@@ -20,6 +20,7 @@ from commonpool.config.roles import TENANT_ROLES
 DECISIONS_MAX: Final = 20_000  # that are remembered, about 10 MB; then all are forgotten
 
 _PLATFORM: Final = {"type": "Platform", "id": "commonpool"}
+_CHANGE: Final = {"type": "Action", "id": "change"}
 _ANY_OTHER: Final = "*"  # no tenant is called so
 
 
@@ -36,9 +37,15 @@ _Question = tuple[Caller, Permission, str | None]
 class Authority:
     """Decides by policies. A decision depends on caller, permission and tenant alone, so it is remembered."""
 
-    def __init__(self, policies: Policies) -> None:
+    def __init__(self, policies: Policies, remember: int = DECISIONS_MAX) -> None:
         self.policies = policies
+        self._remember = remember
         self._decisions: dict[_Question, Decision] = {}
+
+    @property
+    def remembered(self) -> int:
+        """How many decisions are remembered."""
+        return len(self._decisions)
 
     def decide(self, caller: Caller, permission: Permission, tenant: str | None = None) -> Decision:
         """Whether this caller may do that to a tenant, or on the platform where that is None."""
@@ -46,7 +53,7 @@ class Authority:
         question = caller, permission, tenant if special else _ANY_OTHER
         decision = self._decisions.get(question)
         if decision is None:
-            if len(self._decisions) >= DECISIONS_MAX:
+            if len(self._decisions) >= self._remember:
                 self._decisions.clear()
             decision = self._decisions[question] = _ask(self.policies.compiled, *question)
         return decision
@@ -73,17 +80,18 @@ def _bound(caller: Caller) -> frozenset[str]:
 
 
 def _ask(policies: cedarpy.PolicySet, caller: Caller, permission: Permission, tenant: str | None) -> Decision:
-    who = {"type": "Caller", "id": caller.name}
+    who, action = {"type": "Caller", "id": caller.name}, {"type": "Action", "id": permission.value}
     entities: list[dict[str, Any]] = [
         {"uid": _PLATFORM, "attrs": {}, "parents": []},
         {"uid": who, "attrs": {"kind": caller.kind}, "parents": [_role(b.role, b.tenant) for b in caller.bindings]},
+        {"uid": action, "attrs": {}, "parents": [_CHANGE] if permission.changes else []},
     ]
     resource = _PLATFORM
     if tenant is not None:
         resource = {"type": "Tenant", "id": tenant}
         roles = {f"{role.replace('-', '_')}s": {"__entity": _role(role, tenant)} for role in (*TENANT_ROLES, APP)}
         entities.append({"uid": resource, "attrs": roles, "parents": [_PLATFORM]})
-    request = {"principal": who, "action": {"type": "Action", "id": permission.value}, "resource": resource}
+    request = {"principal": who, "action": action, "resource": resource}
     found = cedarpy.is_authorized(request, policies, msgspec.json.encode(entities).decode())
     # A policy that fails while it is asked, by an overflow say, might have been one that forbids.
     return Decision(found.allowed and not found.diagnostics.errors, tuple(sorted(found.diagnostics.reasons)))

@@ -14,17 +14,15 @@ from commonpool.access.people import NOWHERE, Visit
 from commonpool.access.permissions import WORDS, Permission
 from commonpool.access.problems import AccessError
 from commonpool.api.operations import OperationError, Operations
-from commonpool.api.refusals import refusal
+from commonpool.api.refusals import NotLoggedInError, refusal
 
 PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 READING = frozenset({"GET", "HEAD"})
 
 
-class KeyNeededError(OperationError):
+class KeyNeededError(NotLoggedInError):
     """No key, or none that is valid."""
 
-    status = 401
-    kind = "authentication_error"
     code = "invalid_api_key"
 
 

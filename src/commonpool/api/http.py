@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from commonpool.access.permissions import Permission
 from commonpool.access.problems import AccessError
-from commonpool.api import access, wire
+from commonpool.api import wire
 from commonpool.api.deciding import Call, admit, decide
 from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations, UnavailableError
 from commonpool.api.refusals import headers_of, refusal
@@ -164,8 +164,6 @@ async def _answer(operations: Operations, endpoint: Endpoint, request: Request) 
 
 def _refusal(error: Exception) -> Response:
     match error:
-        case access.KeyNeededError():
-            return _failure(error, {"www-authenticate": "Bearer"})
         case OperationError():
             return _failure(error, headers_of(error))
         case AccessError():

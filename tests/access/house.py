@@ -29,9 +29,9 @@ ROLES = (
 )
 
 
-def plain_web(call_s: float = 60) -> Web:
+def plain_web(call_s: float = 60, destinations: tuple[str, ...] | None = None) -> Web:
     """One that trusts nobody's certificate, and so is made at once."""
-    return Web(trusted=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), call_s=call_s)
+    return Web(destinations, trusted=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), call_s=call_s)
 
 
 class House:

@@ -287,6 +287,24 @@ def test_one_that_is_silent_is_away(house: House, issuer: TestIssuer, oidc: Oidc
     issuer.stalls.set()
 
 
+def test_it_is_connected_to_only_where_the_product_may(house: House, issuer: TestIssuer, oidc: Oidc) -> None:
+    there = Issuer(oidc, plain_web(destinations=("127.0.0.0/8",)), lambda: house.now)
+    assert house.run(there.bearer(issuer.token())).subject == "machine-7"
+    for destinations in ((), ("10.0.0.0/8", "id.example")):
+        elsewhere = Issuer(oidc, plain_web(destinations=destinations), lambda: house.now)
+        with pytest.raises(AwayError, match="is not one of the destinations under outgoing"):
+            house.run(elsewhere.discovery())
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "[fd00:ec2::254]", "[::ffff:169.254.169.254]"])
+def test_an_issuer_that_sends_it_to_a_cloud_s_credentials_gets_nothing_there(
+    house: House, issuer: TestIssuer, known: Issuer, host: str
+) -> None:
+    issuer.discovery = {"jwks_uri": f"http://{host}/latest/meta-data/"}
+    with pytest.raises(AwayError, match="where machines get their credentials from a cloud"):
+        house.run(known.bearer(issuer.token()))
+
+
 class Elsewhere(Web):
     """A net in which the issuer answers this."""
 

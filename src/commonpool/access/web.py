@@ -1,4 +1,4 @@
-"""Calls to the issuer: small JSON answers, within seconds, from where the configuration says and from nowhere else."""
+"""Calls to the issuer: small JSON answers, within seconds, from where the product may connect to and nowhere else."""
 
 import asyncio
 import ssl
@@ -9,9 +9,11 @@ import httpx
 import msgspec
 
 from commonpool.access.problems import AwayError
+from commonpool.config import outgoing
 
 CALL_S = 5.0
 ANSWER_BYTES_MAX = 1024 * 1024
+PORTS = {"http": 80, "https": 443}
 
 T = TypeVar("T")
 
@@ -19,10 +21,17 @@ T = TypeVar("T")
 class Web:
     """An HTTP client that is made when it is first used: reading the certificates of the system takes a while.
 
-    `trusted` are others that count instead of those.
+    `destinations` are those of `config.outgoing`. `trusted` are certificates that count instead of the system's.
     """
 
-    def __init__(self, *, call_s: float = CALL_S, trusted: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        destinations: tuple[str, ...] | None = None,
+        *,
+        call_s: float = CALL_S,
+        trusted: ssl.SSLContext | None = None,
+    ) -> None:
+        self._destinations = destinations
         self._call_s = call_s
         self._trusted = trusted
         self._client: httpx.AsyncClient | None = None
@@ -56,7 +65,9 @@ class Web:
                 return response.status_code, msgspec.json.decode(content, type=answer)
         except TimeoutError:
             raise AwayError(f"{where} does not answer within {self._call_s:g} s") from None
-        except (httpx.HTTPError, httpx.StreamError) as error:
+        except outgoing.OutgoingError as error:
+            raise AwayError(str(error).removesuffix(".")) from None
+        except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             raise AwayError(f"{where} cannot be reached ({type(error).__name__})") from None
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise AwayError(f"{where} answers {response.status_code} and not as an issuer does") from None
@@ -73,6 +84,36 @@ class Web:
                 trusted = self._trusted
                 if trusted is None:
                     trusted = await asyncio.to_thread(ssl.create_default_context)
-                limits = httpx.Limits(max_connections=8, max_keepalive_connections=2)
-                self._client = httpx.AsyncClient(verify=trusted, timeout=self._call_s, limits=limits)
+                transport = _Judged(self._destinations, trusted)
+                self._client = httpx.AsyncClient(transport=transport, timeout=self._call_s, trust_env=False)
             return self._client
+
+
+class _Judged(httpx.AsyncBaseTransport):
+    """Connects to addresses of a host that may be connected to, one after the other until one answers.
+
+    TLS is with the host's name, whatever address it has. No connection is kept: one that was made for a name could be
+    taken for another one at the same address.
+    """
+
+    def __init__(self, destinations: tuple[str, ...] | None, trusted: ssl.SSLContext) -> None:
+        self._destinations = destinations
+        self._inner = httpx.AsyncHTTPTransport(verify=trusted, limits=httpx.Limits(max_keepalive_connections=0))
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.AsyncBaseTransport`. Raises OSError, too."""
+        url = request.url
+        found = await outgoing.addresses(url.host, url.port or PORTS[url.scheme], self._destinations)
+        request.extensions = {**request.extensions, "sni_hostname": url.host}
+        for at, address in enumerate(found, 1):
+            request.url = url.copy_with(host=address)
+            try:
+                return await self._inner.handle_async_request(request)
+            except httpx.ConnectError:
+                if at == len(found):
+                    raise
+        raise OSError(f"{url.host} has no address")
+
+    async def aclose(self) -> None:
+        """Close what is open."""
+        await self._inner.aclose()

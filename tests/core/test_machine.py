@@ -270,8 +270,8 @@ def test_a_dead_replica_does_not_eat_the_queue() -> None:
     other = [name for name in world.running if name not in first]
     done = [e for e in world.end(other[0]) if isinstance(e, Dispatch)]
     assert [(e.request_id, e.replica_id) for e in done] == [(first[0], "m-1")]
-    again = [e for e in world.later(1).tick() if isinstance(e, Dispatch)]
-    assert {e.replica_id for e in again} == {"m-0"}
+    again = [e for e in world.later(2).tick() if isinstance(e, Dispatch)]
+    assert [e.replica_id for e in again] == ["m-0"]  # one, to see whether it answers
 
 
 def test_a_request_cut_before_its_engine_told_is_estimated_by_its_time() -> None:

@@ -308,7 +308,7 @@ def test_a_body_of_just_the_limit_is_read(tmp_path: Path) -> None:
 def test_bodies_that_are_too_much_together_are_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with rig(tmp_path) as here:
-            here.gateway.held_max = 30_000
+            here.gateway.held_max = 60_000  # of which one tenant may have half
             first, second, third = [await here.peer() for _ in range(3)]
             await here.sent(first, HEAD + b"content-length: 25000\r\n\r\n" + b" " * 20_000)
             await here.sent(second, HEAD + b"content-length: 15000\r\n\r\n")

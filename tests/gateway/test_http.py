@@ -6,7 +6,21 @@ import pytest
 
 from commonpool.config.structs import Timeouts
 from commonpool.gateway.http import AHEAD_BYTES_MAX, BUSY, LINGER_NS
-from tests.gateway.fakes import SECOND, Call, chat, chat_answer, config, get, post, run, text_event, until, world
+from tests.gateway.fakes import (
+    KEY,
+    SECOND,
+    Call,
+    chat,
+    chat_answer,
+    config,
+    get,
+    post,
+    principal,
+    run,
+    text_event,
+    until,
+    world,
+)
 
 HEALTH = get("/healthz", key=None)
 
@@ -221,7 +235,7 @@ def test_a_body_over_the_limit_is_refused_at_once_and_the_answer_can_be_read() -
 def test_the_bytes_held_for_all_clients_are_bounded() -> None:
     async def main() -> None:
         async with world() as here:
-            here.gateway.held_max = 1000
+            here.gateway.held_max = 2000  # of which one tenant may have half
             client = await here.client()
             answer = await client.ask(post(b"x" * 1001))
             assert (answer.status, answer.headers["retry-after"]) == (503, "1")
@@ -237,6 +251,28 @@ def test_the_bytes_held_for_all_clients_are_bounded() -> None:
             assert (await chunked.answer()).status == 503
             slow.abort()
             await until(lambda: here.gateway.held == 0)
+
+    run(main)
+
+
+def test_a_tenant_whose_bodies_hold_all_they_may_leaves_room_for_another() -> None:
+    async def main() -> None:
+        keys = {KEY: principal(), b"Bearer other": principal(tenant="research", app="default")}
+        async with world(identify=keys.get) as here:
+            here.gateway.held_max = 2000
+            hogs = [await here.client() for _ in range(10)]
+            for hog in hogs:
+                hog.send(post(b"x" * 333)[:-1])
+            refused = [hog for hog in hogs[3:] if (await hog.answer()).error["code"] == "memory"]
+            assert len(refused) == 7
+            assert here.gateway.held == 3 * 332
+            quiet = await here.client()
+            assert (await quiet.ask(post(chat(model="tiny"), key=b"Bearer other"))).status == 200
+            for hog in hogs[:3]:
+                hog.send(b"x")
+                assert (await hog.answer()).error["code"] == "malformed_json"
+            assert here.gateway.held == 0
+            assert {purse.held for purse in here.gateway._purses.values()} == {0}
 
     run(main)
 

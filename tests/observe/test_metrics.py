@@ -64,6 +64,16 @@ def test_refusals_have_a_reason_and_no_wait() -> None:
     assert found["commonpool_wait_seconds_count{tenant=a,tier=interactive}"] == 0
 
 
+def test_errors_that_are_held_back_have_a_tenant_and_a_reason() -> None:
+    meter = Meter(lambda: IDLE)
+    for _ in range(3):
+        meter.slowed("a", "at_once")
+    meter.slowed("a", "before_retry_after")
+    found = scrape(meter)
+    assert found["commonpool_slowed_total{tenant=a,why=at_once}"] == 3
+    assert found["commonpool_slowed_total{tenant=a,why=before_retry_after}"] == 1
+
+
 def test_histograms_are_cumulative_up_to_an_hour_and_join_models() -> None:
     meter = Meter(lambda: IDLE)
     for number, wait_ns in enumerate((0, 5_000_000, 5_000_001, NS_PER_HOUR, NS_PER_HOUR + 1)):

@@ -4,6 +4,7 @@ import enum
 
 import msgspec
 
+from commonpool.core.breaker import Circuit
 from commonpool.core.limits import Rate
 from commonpool.core.model import Residency
 from commonpool.core.pricing import round_half_up
@@ -153,6 +154,12 @@ def _bottleneck(state: State, site: Serving) -> Bottleneck:
 def draining(state: State, replica_id: str) -> bool:
     """Whether a replica gets nothing new."""
     return any(s.replicas[replica_id].draining for s in state.sites.values() if replica_id in s.replicas)
+
+
+def failing(state: State, replica_id: str) -> bool:
+    """Whether a replica gets nothing new, or one request at a time, since attempts on it failed."""
+    found = [s.replicas[replica_id] for s in state.sites.values() if replica_id in s.replicas]
+    return any(running.breaker.circuit is not Circuit.CLOSED for running in found)
 
 
 def tenants(state: State) -> list[TenantView]:

@@ -7,6 +7,7 @@ import msgspec
 
 from commonpool.core.effects import Refuse
 from commonpool.core.model import Reason
+from commonpool.gateway.repeats import Slowed
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
@@ -65,7 +66,8 @@ class ApiError(Exception):
     """An answer that is an error: `status` and the fields of the body; `message` is one sentence for people.
 
     `retry_after_ns` becomes `retry-after` and `retry-after-ms`; `allow` names the methods of a path (405). `close`
-    ends the connection after the answer, since what follows on it cannot be trusted or is not wanted.
+    ends the connection after the answer, since what follows on it cannot be trusted or is not wanted. `slowed`: it is
+    held back for a while.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class ApiError(Exception):
         self.retry_after_ns = retry_after_ns
         self.allow = allow
         self.close = close
+        self.slowed: Slowed | None = None
 
     def body(self) -> bytes:
         return render(self.status, self.code, self.message, self.param)
@@ -100,6 +103,8 @@ class ApiError(Exception):
             lines += b"retry-after: %d\r\nretry-after-ms: %d\r\n" % (seconds, milliseconds)
         if self.code in _FINAL:
             lines += b"x-should-retry: false\r\n"  # official clients would try any other 429 or 5xx again
+        if self.slowed is not None:
+            lines += self.slowed.header()
         if self.allow is not None:
             lines += b"allow: %b\r\n" % self.allow.encode()
         if self.status == 401:  # noqa: PLR2004 - the status is its own name

@@ -7,6 +7,7 @@ turn comes; reading goes on meanwhile, so that a client that goes away is seen a
 import asyncio
 import enum
 import socket
+from functools import partial
 from typing import Final, Protocol, cast
 
 from commonpool.config.structs import Timeouts
@@ -15,6 +16,7 @@ from commonpool.gateway.errors import PHRASES, ApiError
 from commonpool.gateway.head import Head, HeadReader, Template
 from commonpool.gateway.identity import Principal
 from commonpool.gateway.pulse import Pulse
+from commonpool.gateway.repeats import HeldBack, Repeats
 
 AHEAD_BYTES_MAX: Final = 64 * 1024
 LINGER_NS: Final = 5_000_000_000
@@ -91,6 +93,15 @@ class Outlet(Protocol):
         """Close at once."""
 
 
+class Purse:
+    """What the gateway keeps for the requests of one tenant, in bytes."""
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        self.held = 0
+
+
 class Service(Protocol):
     """What a connection needs of the gateway. `held` counts the bytes of bodies kept for all clients together."""
 
@@ -99,6 +110,10 @@ class Service(Protocol):
     held: int
     held_max: int
     body_bytes_max: int
+    repeats: Repeats
+
+    def purse(self, principal: Principal | None) -> Purse:
+        """Where what is kept for a request of theirs is counted."""
 
     def admit(self, head: Head, length: int, peer: str | None) -> Principal | None:
         """Judge a request by its head alone, and by who is connected; None where the path needs no identity.
@@ -126,8 +141,8 @@ class ServerConnection(asyncio.Protocol):
     """One client's connection."""
 
     __slots__ = ("_ahead", "_body", "_chunked", "_closing", "_full", "_head", "_held", "_lingered", "_missing",
-                 "_peer", "_principal", "_pumping", "_reader", "_refusal", "_requests", "_service", "_stalled_ns",
-                 "_template", "_touched_ns", "_transport", "_whole", "exchange", "state")  # fmt: skip
+                 "_peer", "_principal", "_pumping", "_purse", "_reader", "_refusal", "_requests", "_service",
+                 "_stalled_ns", "_template", "_touched_ns", "_transport", "_whole", "exchange", "state")  # fmt: skip
 
     _transport: asyncio.Transport
     _peer: str | None  # the address that is connected; None for a socket that has none
@@ -141,6 +156,7 @@ class ServerConnection(asyncio.Protocol):
         self._template: Template | None = None
         self._reader: HeadReader | None = None
         self._principal: Principal | None = None
+        self._purse = service.purse(None)
         self._refusal: ApiError | None = None
         self._chunked: ChunkedBody | None = None
         self._missing = 0  # bytes of the body still to come
@@ -239,7 +255,8 @@ class ServerConnection(asyncio.Protocol):
         self._closing = not head.keep_alive or self._service.draining
         self._requests += 1
         try:
-            self._principal = self._service.admit(head, length, self._peer)
+            self._principal = principal = self._service.admit(head, length, self._peer)
+            self._purse = self._service.purse(principal)
         except ApiError as error:
             if error.close or head.expects or head.chunked or length > DISCARD_BYTES_MAX:
                 error.close = True
@@ -306,10 +323,15 @@ class ServerConnection(asyncio.Protocol):
     # -- bytes held ------------------------------------------------------------------------------------------------
 
     def hold(self, size: int) -> bool:
-        """Account for bytes kept for this connection's request; false when there are too many in all."""
+        """Account for bytes kept for this connection's request; false when there are too many.
+
+        A tenant may hold as much as is left besides: one alone half of all, so that another one always finds room.
+        """
+        service, purse = self._service, self._purse
         self._held += size
-        self._service.held += size
-        return self._service.held <= self._service.held_max
+        service.held += size
+        purse.held += size
+        return service.held + purse.held <= service.held_max
 
     def _hold(self, size: int) -> None:
         if not self.hold(size):
@@ -317,6 +339,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _release(self) -> None:
         self._service.held -= self._held
+        self._purse.held -= self._held
         self._held = 0
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -385,9 +408,17 @@ class ServerConnection(asyncio.Protocol):
         self.finish(head % (status, phrase, lines, len(body)) + (b"" if self._head.method == "HEAD" else body))
 
     def fail(self, error: ApiError, request_id: str = "", headers: bytes = b"") -> None:
-        """Answer with an error."""
+        """Answer with an error, now or, where that is to be slowed, in a while."""
         if self.state is CLOSED:
             return
+        if error.slowed is None:
+            self._fail(error, request_id, headers)
+            return
+        self._release()
+        told = partial(self._fail, error, request_id, headers)
+        self.exchange = HeldBack(self._service.repeats, error.slowed, told)
+
+    def _fail(self, error: ApiError, request_id: str, headers: bytes) -> None:
         self._service.refused(error)
         # Only a request that was read whole leaves the connection where the next one begins.
         self._whole = self.state is BUSY
@@ -462,11 +493,11 @@ class ServerConnection(asyncio.Protocol):
 
 
 def crowded() -> ApiError:
-    """503: the bodies of all requests together would take too much memory."""
+    """503: the bodies of a tenant's requests, or of all together, would take too much memory."""
     return ApiError(
         503,
         "memory",
-        "The gateway holds as many request bodies as it may; try again soon.",
+        "The gateway holds as much for this tenant's requests as it may; try again soon.",
         retry_after_ns=1_000_000_000,
         close=True,
     )

@@ -14,8 +14,8 @@ _ANY_TIER = (None, "auto", "default")
 
 class _View(msgspec.Struct, frozen=True):
     """One tenant: its models, its tiers (the first is that of highest priority), the cost centre of each app, and what
-    is allowed to each request, of the tenant and of those apps that have limits of their own. `fallbacks` are the models
-    that may answer in place of one, directly or in the end.
+    is allowed to each request, of the tenant and of those apps that have limits of their own. `fallbacks` are the
+    models that may answer in place of one, directly or in the end.
     """
 
     models: frozenset[str]

@@ -6,7 +6,7 @@ an engine reads is what was checked here: a repeated key, in whatever spelling, 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -88,6 +88,15 @@ class Ask(msgspec.Struct, gc=False):
             self.fields["model"] = Raw(_encode(served_model))
             self.model = served_model
         return _encode(self.fields | _raw(more) if more else self.fields)
+
+    def parts(self, model: str) -> Iterator[bytes]:
+        """What makes it the same request as another one; `model` is the one that it asked for."""
+        yield self.endpoint.encode()
+        yield model.encode()
+        for name, raw in self.fields.items():
+            if name != "model":
+                yield name.encode()
+                yield bytes(raw)
 
     def streamed_body(
         self, served_model: str, progress_field: str | None, more: Mapping[str, bytes] = _NOTHING

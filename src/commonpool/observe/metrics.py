@@ -149,6 +149,7 @@ class Meter:
     def __init__(self, gauges: Callable[[], Gauges]) -> None:
         self._series: dict[Labels, _Series] = {}
         self._refusals: dict[Labels, int] = {}
+        self._slowed: dict[Labels, int] = {}
         self._loans: dict[Labels, int] = {}
         self._known: dict[str, set[str]] = {}
         self.registry = CollectorRegistry()
@@ -181,6 +182,11 @@ class Meter:
         """A request was refused; the gateway counts here those that never reached the core. tenant "" is unknown."""
         labels = (self._bounded("tenant", tenant), self._bounded("reason", reason))
         self._refusals[labels] = self._refusals.get(labels, 0) + 1
+
+    def slowed(self, tenant: str, why: str) -> None:
+        """An error was held back, since the same was asked again too early."""
+        labels = (self._bounded("tenant", tenant), self._bounded("why", why))
+        self._slowed[labels] = self._slowed.get(labels, 0) + 1
 
     def render(self) -> bytes:
         """All metrics in Prometheus's text format, CONTENT_TYPE."""
@@ -224,6 +230,12 @@ class Meter:
         for labels, count in dict(self._refusals).items():
             refusals.add_metric(labels, count)
         yield refusals
+        slowed = CounterMetricFamily(
+            "commonpool_slowed", "Errors held back, since the same was asked again too early.", labels=("tenant", "why")
+        )
+        for labels, count in dict(self._slowed).items():
+            slowed.add_metric(labels, count)
+        yield slowed
         yield from _loan_families(dict(self._loans))
 
     def _open(self, record: UsageRecord) -> _Series:

@@ -4,6 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from commonpool.cli import run
@@ -53,6 +54,14 @@ def test_later_start_has_no_keys_to_show() -> None:
     said = lines(Ready(**{**{name: getattr(READY, name) for name in READY.__struct_fields__}, "keys": ()}))
     assert any("keys create --tenant support`" in line for line in said)
     assert not any("cp_" in line for line in said)
+
+
+def test_the_platform_s_key_is_shown_as_what_it_is_and_asks_for_no_model() -> None:
+    said = lines(msgspec.structs.replace(READY, keys=(ShownKey("", "", "cp_admin"), *READY.keys)))
+    assert any(line.split() == ["platform-admin", "cp_admin"] for line in said)
+    assert [line for line in said if "cp_admin" in line and "platform-admin" not in line] == []
+    alone = lines(msgspec.structs.replace(READY, keys=(ShownKey("", "", "cp_admin"),)))
+    assert any("Bearer YOUR_KEY" in line for line in alone)
 
 
 def test_unreadable_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,7 @@ from commonpool.store.contract import StoreError
 
 LOGIN, OIDC, LOGOUT, PASSWORD = "/login", "/login/oidc", "/logout", "/login/password"
 STYLE = "/login.css"
+PATHS = (LOGIN, OIDC, CALLBACK, PASSWORD, LOGOUT, STYLE)  # of pages for people: they are no part of the API
 FORM_BYTES_MAX = 8192
 FIELDS_MAX = 8
 

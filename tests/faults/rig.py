@@ -10,7 +10,7 @@ import gc
 import re
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from commonpool.core.effects import Dispatch, Effect
 from commonpool.core.events import Event
 from commonpool.core.machine import Machine
 from commonpool.core.metering import Note
-from commonpool.core.model import Outcome, Replica, UsageRecord
+from commonpool.core.model import Outcome, Policy, Replica, UsageRecord
 from commonpool.engines.base import Adapter
 from commonpool.engines.registry import OPENAI
 from commonpool.gateway.desk import CoreDesk
@@ -121,7 +121,14 @@ class Rig:
     """The data plane. `fed` counts bytes that came from clients, `given` holds the marks in use."""
 
     def __init__(
-        self, folder: Path, *, adapters: tuple[Adapter, ...], slots: int, body_bytes_max: int, send_bytes: int | None
+        self,
+        folder: Path,
+        *,
+        adapters: tuple[Adapter, ...],
+        slots: int,
+        body_bytes_max: int,
+        send_bytes: int | None,
+        rules: Callable[[Policy], Policy],
     ) -> None:
         configured = config(body_bytes_max=body_bytes_max, timeouts=TIMEOUTS)
         deployments = {
@@ -132,7 +139,7 @@ class Rig:
             name: msgspec.structs.replace(each, max_wait_ns=MAX_WAIT_NS)
             for name, each in configured.policy.tenants.items()
         }
-        policy = msgspec.structs.replace(configured.policy, deployments=deployments, tenants=tenants)
+        policy = rules(msgspec.structs.replace(configured.policy, deployments=deployments, tenants=tenants))
         self.engine = FakeEngine()
         self.engine.script = echo
         self.seen: list[UsageRecord] = []
@@ -176,11 +183,14 @@ class Rig:
         for index, adapter in enumerate(self._adapters):
             self.ready(f"tiny-{index}", self.engine.port, adapter)
 
-    def ready(self, replica_id: str, port: int, adapter: Adapter = OPENAI) -> None:
+    def ready(self, replica_id: str, port: int, adapter: Adapter = OPENAI, model: str = "tiny") -> None:
         """A replica comes up, its engine at `port`."""
-        deployment = self.machine.state.policy.deployments["tiny"]
-        replica = Replica(replica_id, "tiny", deployment.milli_gpu, deployment.slots, deployment.kv_tokens)
-        target = msgspec.structs.replace(self.engine.target(adapter), replica_id=replica_id, port=port)
+        deployment = self.machine.state.policy.deployments[model]
+        replica = Replica(replica_id, model, deployment.milli_gpu, deployment.slots, deployment.kv_tokens)
+        served = f"served/{model}"
+        target = msgspec.structs.replace(
+            self.engine.target(adapter), replica_id=replica_id, port=port, served_model=served
+        )
         self.desk.replica_ready(replica, target)
 
     async def peer(self, **more: Any) -> Peer:
@@ -276,13 +286,16 @@ async def rig(
     slots: int = SLOTS,
     body_bytes_max: int = 256 * 1024,
     send_bytes: int | None = None,
+    rules: Callable[[Policy], Policy] = lambda policy: policy,
 ) -> AsyncIterator[Rig]:
     """A data plane with a replica for each of `adapters`; behind the test's own steps it must be as good as new.
 
-    `send_bytes` keeps the kernel from taking much that a client has not read.
+    `send_bytes` keeps the kernel from taking much that a client has not read. `rules` changes the policy.
     """
     gc.freeze()  # what is there already is no business of this test, and looking through it takes long
-    here = Rig(folder, adapters=adapters, slots=slots, body_bytes_max=body_bytes_max, send_bytes=send_bytes)
+    here = Rig(
+        folder, adapters=adapters, slots=slots, body_bytes_max=body_bytes_max, send_bytes=send_bytes, rules=rules
+    )
     await here.start()
     ticking = asyncio.create_task(_tick(here))
     try:

@@ -1,10 +1,15 @@
 """Accounts: made, changed, disabled, removed; and who proves to have one."""
 
+from contextlib import closing
+
 import pytest
 from argon2 import PasswordHasher
 
+from commonpool.access.accounts import Accounts
+from commonpool.access.passwords import Passwords
 from commonpool.access.problems import AccountError, NameTakenError, NoAccountError, PasswordError
 from commonpool.store.accounts import Account
+from commonpool.store.memory import MemoryStore
 from tests.access.house import FAST, PASSWORD, SECOND, House
 
 OTHER = "another horse battery"
@@ -107,6 +112,28 @@ def test_a_login_makes_a_weaker_hash_stronger_and_nothing_else(alone: House) -> 
     assert not FAST.check_needs_rehash(kept(alone).password)
     assert kept(alone).changed_ns == weaker.changed_ns  # so its sessions go on
     assert alone.run(alone.people.accounts.proven("ann", PASSWORD)) is not None
+
+
+class Strict(MemoryStore):
+    """A store that does not take every text, as PostgreSQL does not."""
+
+    def account(self, name: str) -> Account | None:
+        assert "\0" not in name
+        return super().account(name)
+
+    def remove_account(self, name: str, at_ns: int) -> tuple[str, ...] | None:
+        assert "\0" not in name
+        return super().remove_account(name, at_ns)
+
+
+def test_what_is_no_name_is_asked_of_no_store(alone: House) -> None:
+    with closing(Passwords(FAST)) as passwords:
+        accounts = Accounts(Strict(), passwords, lambda: alone.now)
+        for name in ("a\0", "\0", "ann\n"):
+            assert alone.run(accounts.proven(name, PASSWORD)) is None
+            for change in (accounts.disable, accounts.remove, accounts.find):
+                with pytest.raises(NoAccountError):
+                    alone.run(change(name))
 
 
 def _weaker() -> PasswordHasher:

@@ -75,6 +75,8 @@ def test_a_key_belongs_to_a_service_that_there_is(local: TestClient, account: st
         ({"name": "bo", "password": PASSWORD}, 409, "name", "there is an account 'bo' already"),
         ({"name": "erp", "kind": "service", "password": PASSWORD}, 400, None, "a service has no password"),
         ({"name": "cy", "password": PASSWORD, "note": "n" * 201}, 400, None, "`$.note`"),
+        ({"name": "cy", "password": PASSWORD, "note": "a\0"}, 400, None, "`$.note`"),
+        ({"name": "c\0", "password": PASSWORD}, 400, None, "is not a name of an account"),
         ({"name": "cy", "password": PASSWORD, "role": "operator"}, 400, None, "unknown field `role`"),
     ],
 )

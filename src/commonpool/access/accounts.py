@@ -28,7 +28,7 @@ class Accounts:
 
     async def add(self, name: str, kind: AccountKind, password: str, note: str = "") -> Account:
         """A new account: of a person with a password, of a service with "". Raises AccountError."""
-        if not re.match(NAME_PATTERN, name) or "\n" in name:
+        if not _is_name(name):
             raise AccountError(
                 f"{name!r} is not a name of an account: 1 to 63 of a to z, 0 to 9, '.', '_' and '-', the first a "
                 "letter or a digit"
@@ -64,6 +64,7 @@ class Accounts:
 
     async def remove(self, name: str) -> tuple[str, ...]:
         """The account is gone, and its keys are revoked: their ids. Raises NoAccountError."""
+        await self.find(name)
         revoked = await asyncio.to_thread(self._store.remove_account, name, self._clock())
         if revoked is None:
             raise _no_account(name)
@@ -71,17 +72,21 @@ class Accounts:
 
     async def find(self, name: str) -> Account:
         """Raises NoAccountError."""
-        account = await asyncio.to_thread(self._store.account, name)
+        account = await self.look_up(name)
         if account is None:
             raise _no_account(name)
         return account
+
+    async def look_up(self, name: str) -> Account | None:
+        """The account of this name. The store is not asked for what is no name: not every one takes every text."""
+        return await asyncio.to_thread(self._store.account, name) if _is_name(name) else None
 
     async def proven(self, name: str, password: str) -> Account | None:
         """The account, if that is its password and it may be used; the same work whether there is such an account.
 
         Raises TooManyGuessesError where too many log in at once. How often somebody may try is not counted here.
         """
-        account = await asyncio.to_thread(self._store.account, name)
+        account = await self.look_up(name)
         usable = account is not None and account.kind == "person" and account.disabled_ns is None
         kept = account.password if account is not None and usable else ""
         if not await self._passwords.matches(kept, password) or account is None or not kept:
@@ -103,6 +108,10 @@ class Accounts:
             changed = msgspec.structs.replace(change(old), changed_ns=max(self._clock(), old.changed_ns + 1))
             if await asyncio.to_thread(self._store.replace_account, old, changed):
                 return changed
+
+
+def _is_name(text: str) -> bool:
+    return re.match(NAME_PATTERN, text) is not None and "\n" not in text
 
 
 def _no_account(name: str) -> NoAccountError:

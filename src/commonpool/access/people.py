@@ -4,7 +4,6 @@ Who somebody is comes from an account, or from the issuer; what they are, from `
 is at this moment. Admin keys are elsewhere; those that a service account owns have their roles from here.
 """
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -69,7 +68,6 @@ class People:
         web: Web | None = None,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self._store = store
         self._clock = clock
         self._access = access
         self._environment = environment
@@ -114,7 +112,7 @@ class People:
 
     async def account(self, name: str) -> Account | None:
         """The account of this name."""
-        return await asyncio.to_thread(self._store.account, name)
+        return await self.accounts.look_up(name)
 
     def of_account(self, account: Account) -> Caller:
         """Who an account stands for while it may be used."""

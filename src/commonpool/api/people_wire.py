@@ -10,7 +10,7 @@ from commonpool.store.accounts import AccountKind
 
 NOTE_CHARS_MAX = 200
 
-Note = Annotated[str, msgspec.Meta(max_length=NOTE_CHARS_MAX)]
+Note = Annotated[str, msgspec.Meta(max_length=NOTE_CHARS_MAX, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class Account(msgspec.Struct, frozen=True):

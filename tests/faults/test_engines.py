@@ -1,6 +1,7 @@
 """Engines that misbehave, in every phase of an answer: a right answer, or one clear error, and never foreign bytes."""
 
 import asyncio
+import gzip
 import socket
 import struct
 from collections.abc import Callable
@@ -87,6 +88,13 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+def coded(content_type: str, data: bytes) -> bytes:
+    """An answer that is compressed, which nobody asked for."""
+    body = gzip.compress(data)
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-encoding: gzip\r\n"
+    return head.encode() + b"content-length: %d\r\n\r\n%b" % (len(body), body)
+
+
 # An answer that is none: each attempt fails, and the client gets this status. All connections are given up.
 BROKEN: dict[str, tuple[Script, int]] = {
     "closes before the head": (ends(b""), 502),
@@ -125,6 +133,9 @@ BROKEN: dict[str, tuple[Script, int]] = {
     "endless promises": (goes_on(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), 502),
     "200 that is HTML": (says(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>"), 502),
     "200 that is empty": (says(OK + b"content-length: 0\r\n\r\n"), 502),
+    "compressed": (says(coded("application/json", ANSWER)), 502),
+    "compressed stream": (says(coded("text/event-stream", text_event("one") + done_event())), 502),
+    "zip bomb": (says(coded("application/json", b" " * 50_000_000)), 502),
     "204": (says(b"HTTP/1.1 204 No Content\r\n\r\n"), 502),
     "304": (says(b"HTTP/1.1 304 Not Modified\r\n\r\n"), 502),
     "302": (says(b"HTTP/1.1 302 Found\r\nlocation: http://other/\r\ncontent-length: 0\r\n\r\n"), 502),
@@ -142,6 +153,7 @@ SERVED: dict[str, Script] = {
     "untold length in HTTP/1.0": ends(OK.replace(b"1.1", b"1.0") + b"\r\n" + ANSWER),
     "chunks": says(CHUNKS + chunk(ANSWER[:9]) + chunk(ANSWER[9:]) + b"0\r\n\r\n"),
     "chunks with trailers": says(CHUNKS + chunk(ANSWER) + b"0\r\nx-more: y\r\ncontent-type: text/event-stream\r\n\r\n"),
+    "identity, said": says(WHOLE.replace(b"\r\n\r\n", b"\r\ncontent-encoding: identity\r\n\r\n", 1)),
     "no reason": says(WHOLE.replace(b"200 OK", b"200 ")),
     "large header": says(WHOLE.replace(b"\r\n\r\n", b"\r\nx: " + b"y" * 30_000 + b"\r\n\r\n", 1)),
     "closes behind it": ends(WHOLE),

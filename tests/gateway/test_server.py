@@ -8,9 +8,10 @@ import pytest
 
 from commonpool.config.structs import Address
 from commonpool.core.model import Cause, Wait
-from commonpool.gateway.server import Gateway
+from commonpool.gateway.server import CROWDED_IDLE_NS, Gateway
 from tests.gateway.fakes import (
     SECOND,
+    Call,
     FakeDesk,
     World,
     chat,
@@ -250,6 +251,29 @@ async def draining(here: World, within_ns: int = 20 * SECOND) -> asyncio.Task[in
     task = asyncio.get_running_loop().create_task(here.gateway.drain(within_ns))
     await until(lambda: here.gateway.draining)
     return task
+
+
+def test_where_nearly_too_many_are_connected_those_that_ask_for_nothing_are_closed() -> None:
+    async def main() -> None:
+        async with world() as here:
+            here.gateway.connections_max = 20
+            calls: list[Call] = []
+            here.engine.script = calls.append
+            busy = await here.client()
+            busy.send(post(chat()))
+            await until(lambda: bool(calls))
+            idle = [await here.client() for _ in range(17)]
+            assert (await idle[0].ask(get("/healthz"))).status == 200
+            here.pass_time(CROWDED_IDLE_NS + 1)
+            assert len(here.gateway.connections) == 18
+            newest = await here.client()
+            here.pass_time(1)
+            await until(lambda: len(here.gateway.connections) == 2)
+            calls[0].answer(chat_answer())
+            assert (await busy.answer()).status == 200
+            assert (await newest.ask(get("/healthz"))).status == 200
+
+    run(main)
 
 
 def test_drain_lets_what_waits_and_runs_finish() -> None:

@@ -1,13 +1,17 @@
 """Connections to engines: reused only while that is safe, replaced when they turn out stale, closed when in doubt."""
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from commonpool.core.model import Outcome
+from commonpool.config.structs import Timeouts
+from commonpool.core.model import Fault, Outcome
 from commonpool.gateway.upstream import IDLE_NS_MAX, IDLE_NS_UNTOLD
-from tests.gateway.fakes import SECOND, Call, chat, chat_answer, post, run, until, world
+from tests.gateway.fakes import SECOND, Call, chat, chat_answer, config, post, run, until, world
 
 
 def answering(headers: str = "") -> Callable[[Call], None]:
@@ -163,6 +167,26 @@ def test_a_replica_that_moved_is_not_reached_at_its_old_address() -> None:
             await client.ask(post(chat()))
             assert here.engine.calls[1].headers["authorization"] == "Bearer new"
             assert len({call.transport for call in here.engine.calls}) == 2
+
+    run(main)
+
+
+def test_an_engine_whose_host_answers_nothing_is_given_up_in_time() -> None:
+    """As where a packet filter drops all: here the queue of those that want to connect is full."""
+
+    async def main() -> None:
+        async with world(config(timeouts=Timeouts(connect_ns=50_000_000))) as here:
+            with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as stack:
+                address = full.getsockname()
+                for _ in range(8):
+                    waiting = stack.enter_context(socket.socket())
+                    waiting.setblocking(False)
+                    waiting.connect_ex(address)
+                here.desk.target = msgspec.structs.replace(here.engine.target(), port=address[1])
+                client = await here.client()
+                answer = await client.ask(post(chat()))
+            assert (answer.status, answer.error["code"]) == (502, "engine_unreached")
+            assert [each.fault for each in here.desk.ended_events] == [Fault.ENGINE] * 2
 
     run(main)
 

@@ -25,7 +25,9 @@ from commonpool.access.callers import Caller, by_admin_key, by_data_key
 from commonpool.access.people import People
 from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
+from commonpool.access.secrets import SecretsError, Vault, masters, salt_key
 from commonpool.access.tls import TlsError
+from commonpool.access.web import Web
 from commonpool.api import routes, views, wire
 from commonpool.api.operations import ConflictError, OperationError, UnavailableError
 from commonpool.api.server import Server
@@ -38,6 +40,7 @@ from commonpool.control.books import Books, Scope
 from commonpool.control.budgets import Budgets, warning
 from commonpool.control.held import Held
 from commonpool.control.jobs import Jobs
+from commonpool.control.prompts import Prompts
 from commonpool.control.recovery import settle_lost
 from commonpool.control.replicas import StartError, Supervisor
 from commonpool.control.seat import State, Told
@@ -48,6 +51,7 @@ from commonpool.core.machine import Machine
 from commonpool.core.model import NO_LIMITS, NS_PER_HOUR, NS_PER_S, UsageRecord
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
+from commonpool.gateway.caches import Caches
 from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.rates import rate_headers
 from commonpool.observe import gauges
@@ -126,20 +130,23 @@ class Product:
         try:
             self._journal = Journal(config.state / "journal")
             self._clock = Clock(max(self._journal.left_until(), *map(self._noted_last, config.policy.pools)))
+            self._vault, caches = self._secrets(config)
         except BaseException:
             self._store.close()
             raise
         self._started_ns = self._clock()
         self._recovered = False  # whether the attempts of before that are lost have their records
         self._writer = Writer(self._journal, self._store, report=log.warning)
-        self._audit = AuditLog(self._store, self._clock)
+        self._audit = AuditLog(self._store, self._clock, lambda head: log.info("audit log", head=str(head)))
         self._identity = house.identity(self._store.list_keys(), self._clock)
         self._config = self._recall(config)
-        self._people = People(self._store, self._clock, lambda: self._config.access)
+        self._people = People(self._store, self._clock, lambda: self._config.access, web=Web(config.outgoing))
         # 2. Who decides, and who watches.
         self._meter = Meter(self._gauges)
         self._waits = Waits()
-        self._desk = CoreDesk(Machine(self._config.policy), self._clock, self._journal, self._seen, house.soon())
+        self._desk = CoreDesk(
+            Machine(self._config.policy), self._clock, self._journal, self._seen, house.soon(), caches
+        )
         self._held = Held(self._desk.note, self._clock, lambda: self._config.policy.hour_offset_ns)
         self._budgets = Budgets(
             self._store,
@@ -153,6 +160,7 @@ class Product:
         )
         self._bills = Bills(self._store, self.config, self._clock, self._flush)
         # 3. Who serves.
+        self._prompts = Prompts(self._store, self._vault, self._clock, self._log_prompts)
         self._gateway = house.data_plane(
             self._config,
             self._desk,
@@ -162,6 +170,8 @@ class Product:
             ready=self.ready,
             limits=self._limits,
             failed=lambda _status, code: self._meter.refused("", code),
+            slowed=self._meter.slowed,
+            listener=self._prompts,
         )
         self._control = Server(
             routes.application(self, extra_routes), self._config.listen.control_tls, self._config.timeouts.header_ns
@@ -204,6 +214,8 @@ class Product:
         await self._supervisor.adopt()
         await self._jobs.start()
         await self._nodes.look()  # what the jobs of before use is ours
+        self._prompts.begin()
+        self._spawn(self._prompts.run())
         self._spawn(self._audit.run())
         self._spawn(self._tick())
         self._spawn(self._nodes.watch())
@@ -257,6 +269,7 @@ class Product:
         await self._supervisor.close()
         await self._control.stop()
         await self._people.close()
+        await self._prompts.write()
         await self._audit.write(all_of_it=True)
         await self._save_demand()
         self._desk.tick()  # the last try for what could not be written
@@ -289,6 +302,20 @@ class Product:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("a task ended", task=task.get_name(), error=str(error), exc_info=error)
+
+    def _secrets(self, config: Config) -> tuple[Vault, Caches]:
+        """What seals, and what salts. Raises StartError."""
+        try:
+            keys = masters(config)
+            return Vault(self._store, keys, self._clock), Caches(salt_key(keys.now, config.state))
+        except SecretsError as error:
+            raise StartError(str(error)) from None
+        except OSError as error:
+            message = f"The salt of prompt caches cannot be kept in {config.state}: {error.strerror or error}."
+            raise StartError(message) from error
+
+    def _log_prompts(self, tenants: frozenset[str]) -> None:
+        self._gateway.log_prompts(tenants)
 
     async def _tick(self) -> None:
         while True:
@@ -405,9 +432,13 @@ class Product:
             ),
         )
 
+    def _troubles(self) -> tuple[str | None, ...]:
+        audit = self._audit
+        return self._journal.trouble, self._writer.alarm, audit.trouble, audit.tampered, self._prompts.trouble
+
     def _warnings(self) -> tuple[str, ...]:
         found = [*self._config.warnings, *self._notes]
-        found += [said for said in (self._journal.trouble, self._writer.alarm, self._audit.trouble) if said]
+        found += [said for said in self._troubles() if said]
         if self._clock.behind_ns:
             found.append(
                 f"The machine's clock was {self._clock.behind_ns // NS_PER_S} s behind what was noted last when the "
@@ -496,12 +527,16 @@ class Product:
         found = []
         for seat in self._supervisor.status():
             replica = seat.replica
-            drains = core_views.draining(state, replica.id) and seat.state is not State.STOPPING
+            said = str(seat.state)
+            if core_views.draining(state, replica.id) and seat.state is not State.STOPPING:
+                said = "draining"
+            elif core_views.failing(state, replica.id) and seat.state is State.READY:
+                said = "failing"
             found.append(
                 wire.ReplicaStatus(
                     id=replica.id,
                     model=replica.model,
-                    state="draining" if drains else str(seat.state),
+                    state=said,
                     since_ns=seat.since_ns,
                     running=self._in_flight(replica.id),
                     slots=replica.slots,
@@ -602,6 +637,14 @@ class Product:
 
     async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
         return await asyncio.to_thread(self._store.releases, tenants=tenants)
+
+    def prompts(self) -> Prompts:
+        return self._prompts
+
+    async def rotate_secrets(self) -> int:
+        count = await asyncio.to_thread(self._vault.rotate)
+        log.info("data keys wrapped anew", count=count)
+        return count
 
     def jobs(self) -> Jobs:
         return self._jobs

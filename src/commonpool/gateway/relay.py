@@ -6,7 +6,7 @@ answer is written.
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
@@ -19,13 +19,14 @@ from commonpool.core.model import Fault, Limits, Outcome, Reason, Request, Token
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.assemble import Assembly
 from commonpool.engines.base import Target
+from commonpool.engines.heard import payloads
 from commonpool.gateway import answers
 from commonpool.gateway.caches import ALL, Part
 from commonpool.gateway.desk import Desk
 from commonpool.gateway.errors import NS_PER_MS, RUN_TIME, ApiError, of_refusal
 from commonpool.gateway.http import Outlet
 from commonpool.gateway.pulse import Pulse
-from commonpool.gateway.sse import DONE, EventStream, EventTooLargeError, ProgressStream, payloads
+from commonpool.gateway.sse import DONE, EventStream, EventTooLargeError, ProgressStream
 from commonpool.gateway.upstream import Loss, Pool, UpstreamConnection
 from commonpool.gateway.wire import Ask
 
@@ -43,6 +44,9 @@ class Place(Protocol):
     pulse: Pulse
     clock: Callable[[], int]
     limits: Callable[[str, str, str], bytes]
+
+    def slow(self, error: ApiError, tenant: str, key: str, parts: Iterable[bytes]) -> None:
+        """Have an error held back, where its client asks the same again and again; `parts` are the request."""
 
 
 class _Phase(enum.Enum):
@@ -370,6 +374,7 @@ class Exchange:
     def _fail(self, error: ApiError) -> None:
         self._phase = _OVER
         request = self.request
+        self._place.slow(error, request.tenant, request.key, self._ask.parts(request.model))
         self._connection.fail(error, request.id, self._place.limits(request.tenant, request.app, request.key))
 
     def _landed(self, *, ran: bool) -> None:

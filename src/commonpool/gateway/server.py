@@ -7,7 +7,7 @@ turns it into a core request and an `Exchange`, and the desk says when it is sen
 import asyncio
 import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -15,23 +15,26 @@ import msgspec
 
 from commonpool.access import tls
 from commonpool.access.handshake import Door
-from commonpool.config.structs import Address, Config
+from commonpool.config.structs import Address, Config, Timeouts
 from commonpool.core.model import Endpoint
 from commonpool.gateway import wire
 from commonpool.gateway.chunked import too_large
 from commonpool.gateway.desk import Desk
 from commonpool.gateway.errors import ApiError, model_not_found
 from commonpool.gateway.head import Head
-from commonpool.gateway.http import BUSY, ServerConnection, crowded
+from commonpool.gateway.http import BUSY, Purse, ServerConnection, crowded
 from commonpool.gateway.identity import Principal
-from commonpool.gateway.prompts import Spoken, Tap
+from commonpool.gateway.prompts import Tap
 from commonpool.gateway.pulse import BEAT_NS, Pulse
 from commonpool.gateway.relay import Exchange
+from commonpool.gateway.repeats import HeldBack, Repeats, likeness
 from commonpool.gateway.rules import Rules
 from commonpool.gateway.upstream import Pool
+from commonpool.store.prompts import Listener
 
 NS_PER_S: Final = 1_000_000_000
 CONNECTIONS_MAX: Final = 20_000
+CROWDED_IDLE_NS: Final = 2 * NS_PER_S
 HELD_BYTES_MAX: Final = 1024 * 1024 * 1024
 BACKLOG: Final = 4096
 
@@ -51,8 +54,9 @@ class Gateway:
 
     `clock` gives nanoseconds since the epoch, for what is recorded; `monotonic` those that time-outs are measured by.
     `ready` says whether every model has a replica, or a sentence why not. `limits` gives the rate-limit header lines of
-    a tenant, an app and a key, each with its end. `failed(status, code)` hears of each error that is answered, `spoken`
-    of all that is asked and answered of the tenants of `log_prompts`.
+    a tenant, an app and a key, each with its end. `failed(status, code)` hears of each error that is answered,
+    `slowed(tenant, why)` of each that is held back, `spoken` of all that is asked and answered of the tenants of
+    `log_prompts`.
     """
 
     def __init__(
@@ -66,7 +70,8 @@ class Gateway:
         ready: Callable[[], tuple[bool, str]] = lambda: (True, ""),
         limits: Callable[[str, str, str], bytes] = lambda _tenant, _app, _key: b"",
         failed: Callable[[int, str], None] = lambda _status, _code: None,
-        spoken: Callable[[Spoken], None] = lambda _spoken: None,
+        slowed: Callable[[str, str], None] = lambda _tenant, _why: None,
+        listener: Listener | None = None,
     ) -> None:
         self.desk = desk
         self.clock = clock
@@ -75,14 +80,17 @@ class Gateway:
         self.pool = Pool(self.pulse, config.timeouts)
         self.draining = False
         self.held = 0
-        self.held_max = HELD_BYTES_MAX
+        self.held_max = max(HELD_BYTES_MAX, 2 * config.body_bytes_max)
+        self.repeats = Repeats()
         self.connections_max = CONNECTIONS_MAX
         self.connections: set[ServerConnection] = set()
         self._monotonic = monotonic
         self._identify = identify
         self._ready = ready
         self._failed = failed
-        self._tap = Tap(spoken)
+        self._slowed = slowed
+        self._purses: dict[str, Purse] = {}
+        self._tap = Tap(listener)
         self._prefix = secrets.token_hex(8)
         self._counter = itertools.count(1)
         self._created_s = clock() // NS_PER_S
@@ -142,6 +150,8 @@ class Gateway:
             server.close()
         for connection in tuple(self.connections):
             connection.retire()
+            if isinstance(connection.exchange, HeldBack):
+                connection.exchange.tell()
         deadline = loop.time() + within_ns / NS_PER_S
         while self.open_exchanges and loop.time() < deadline:  # noqa: ASYNC110 - spares the hot path a signal
             await asyncio.sleep(min(0.02, max(0.0, deadline - loop.time())))
@@ -179,10 +189,23 @@ class Gateway:
     def beat(self) -> None:
         """Refresh the time and act on whatever is overdue; called by a timer twice a second."""
         self.pulse.beat(self._monotonic(), self.clock())
-        timeouts = self._config.timeouts
+        timeouts = self._patience()
         for connection in tuple(self.connections):
             connection.overdue(self.pulse.now_ns, timeouts)
         self.pool.sweep()
+
+    def _patience(self) -> Timeouts:
+        """How long clients may be silent. Where nearly as many are connected as may be, those that ask for nothing are
+        closed much sooner.
+        """
+        timeouts = self._config.timeouts
+        if 10 * len(self.connections) <= 9 * self.connections_max:
+            return timeouts
+        return msgspec.structs.replace(
+            timeouts,
+            header_ns=min(timeouts.header_ns, CROWDED_IDLE_NS),
+            idle_ns=min(timeouts.idle_ns, CROWDED_IDLE_NS),
+        )
 
     def _on_beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self._beat = loop.call_later(BEAT_NS / NS_PER_S, self._on_beat, loop)
@@ -199,6 +222,13 @@ class Gateway:
 
     def next_id(self) -> str:
         return f"{self._prefix}-{next(self._counter):x}"
+
+    def purse(self, principal: Principal | None) -> Purse:
+        tenant = "" if principal is None else principal.tenant
+        purse = self._purses.get(tenant)
+        if purse is None:
+            purse = self._purses[tenant] = Purse()
+        return purse
 
     def refused(self, error: ApiError) -> None:
         self._failed(error.status, error.code)
@@ -217,7 +247,7 @@ class Gateway:
             raise ApiError(403, "wrong_scope", "This key is for administration; requests need a tenant's key.")
         if length > self.body_bytes_max:
             raise too_large(self.body_bytes_max)
-        if self.held + length > self.held_max:
+        if self.held + self.purse(principal).held + 2 * length > self.held_max:
             raise crowded()
         return principal
 
@@ -233,6 +263,7 @@ class Gateway:
                 ask = wire.read(endpoint, body)
                 request, sizes = self._rules.request(request_id, principal, ask, len(body))
             except ApiError as error:
+                self.slow(error, principal.tenant, principal.key_id, (head.path, body))
                 connection.fail(error, request_id, self._limits_of(principal))
                 return
             trace = b"" if head.traceparent is None else b"traceparent: %b\r\n" % head.traceparent
@@ -240,6 +271,15 @@ class Gateway:
             exchange = Exchange(self, outlet, request, ask, trace, sizes)
             connection.exchange = exchange
             self.desk.submit(request, exchange)
+
+    # -- Place: what the exchanges call beside -------------------------------------------------------------------------
+
+    def slow(self, error: ApiError, tenant: str, key: str, parts: Iterable[bytes]) -> None:
+        if self.draining:
+            return
+        error.slowed = self.repeats.slowed(key, likeness(parts), error.retry_after_ns, self._monotonic())
+        if error.slowed is not None:
+            self._slowed(tenant, error.slowed.why)
 
     # -- answers of our own ----------------------------------------------------------------------------------------
 

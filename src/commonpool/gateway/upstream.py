@@ -26,13 +26,14 @@ REQUESTS_UNTOLD: Final = 1_000_000
 HEAD_BYTES_MAX: Final = 64 * 1024
 JOINED_BYTES_MAX: Final = 64 * 1024
 
-_LENGTH, _CONNECTION, _TYPE, _KEEP_ALIVE = range(1, 5)
+_LENGTH, _CONNECTION, _TYPE, _KEEP_ALIVE, _ENCODING = range(1, 6)
 _NAMES: Final = {
     b"content-length": _LENGTH,
     b"transfer-encoding": _LENGTH,
     b"connection": _CONNECTION,
     b"content-type": _TYPE,
     b"keep-alive": _KEEP_ALIVE,
+    b"content-encoding": _ENCODING,
 }
 _NAMES_AS_SENT: Final = _NAMES | {name.title(): kind for name, kind in _NAMES.items()}
 _HINT: Final = re.compile(rb"(timeout|max)\s*=\s*\"?(\d{1,9})")
@@ -46,6 +47,12 @@ class Loss(enum.Enum):
     BROKEN = "broken"  # the connection broke before the first byte of the answer
     CUT = "cut"  # it broke within the answer
     SILENT = "silent"  # the engine was silent for too long
+
+
+class CodedError(Exception):
+    """An engine's answer is compressed, which nobody asked for. It is never unpacked: a few bytes may become any number
+    of them.
+    """
 
 
 class Reader(Protocol):
@@ -67,9 +74,9 @@ class Reader(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """One connection to one replica, and the parser's callbacks for its answers."""
 
-    __slots__ = ("_begun", "_closing", "_delimited", "_event_stream", "_head_bytes", "_headed", "_heads", "_idle_ns",
-                 "_left", "_overrun", "_parser", "_paused", "_pending", "_pieces", "_pool", "_requests_max", "_served",
-                 "_status", "_task", "_told", "_transport", "_whole", "idle_until_ns", "reader", "target",
+    __slots__ = ("_begun", "_closing", "_delimited", "_event_stream", "_head_bytes", "_headed", "_heads",
+                 "_idle_ns", "_left", "_overrun", "_parser", "_paused", "_pending", "_pieces", "_pool", "_requests_max",
+                 "_served", "_status", "_task", "_told", "_transport", "_whole", "idle_until_ns", "reader", "target",
                  "touched_ns")  # fmt: skip
 
     def __init__(self, pool: "Pool", target: Target) -> None:
@@ -194,8 +201,7 @@ class UpstreamConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         reader = self.reader
         if reader is None:
-            if self._left is None:
-                self.abort()  # an answer that nobody asked for
+            self._discard()
             return
         self._begun = True
         self.touched_ns = self._pool.pulse.now_ns
@@ -223,6 +229,11 @@ class UpstreamConnection(asyncio.Protocol):
         if self._whole and self.reader is reader:
             self._recycle()
             reader.done()
+
+    def _discard(self) -> None:
+        """Nobody reads this: it is of a request that was left, or of none."""
+        if self._left is None:
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -273,8 +284,10 @@ class UpstreamConnection(asyncio.Protocol):
             self._event_stream = value[:17].lower() == b"text/event-stream"
         elif kind == _CONNECTION:
             self._closing = b"close" in value.lower()
-        else:
+        elif kind == _KEEP_ALIVE:
             self._promise(value)
+        elif value.strip().lower() not in (b"", b"identity"):
+            raise CodedError  # the parser passes it on as an error of its own
 
     def on_headers_complete(self) -> None:
         if not self._whole:

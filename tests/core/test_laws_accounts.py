@@ -129,7 +129,7 @@ class Accounts(Commons):
             assert all(tally.running <= (tally.running_max or len(entries)) for tally in entry.tallies)
         for account in state.accounts.values():
             for tally, lanes in account.lanes.items():
-                for flow, lane in lanes.items():
+                for lane, flow in lanes.items():
                     mine = [entry for entry in flow.waiting() if tally in entry.tallies]
                     assert mine
                     assert (lane.length, lane.work) == (len(mine), sum(entry.work for entry in mine))
@@ -138,7 +138,7 @@ class Accounts(Commons):
                 idle = [entry for entry in waiting if any(tally.full for tally in entry.tallies)]
                 assert (flow.idle_length, flow.idle_work) == (len(idle), sum(entry.work for entry in idle))
                 assert {tally for entry in waiting for tally in entry.tallies} == {
-                    tally for tally, lanes in account.lanes.items() if flow in lanes
+                    tally for tally, lanes in account.lanes.items() if flow in lanes.values()
                 }
 
     # -- law: loans borrowed are loans lent ----------------------------------------------------------------------------

@@ -208,7 +208,10 @@ class Spent(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class KeyLimited(msgspec.Struct, frozen=True, tag=True):
-    """A key has these limits from now on; its requests name it. What is used of them stays used."""
+    """A key has these limits from now on; its requests name it. What is used of them stays used.
+
+    Told before anything comes with the key. What came earlier is not counted, where it had no limits then.
+    """
 
     key: str
     limits: Limits

@@ -174,7 +174,9 @@ class Queue:
         else:
             after.preceding = entry
         part = self._join(entry)
-        self.urgent_at = min(self.urgent_at, part.deadline - part.ahead * pace)
+        urgent_at = part.deadline - part.ahead * pace
+        if urgent_at < self.urgent_at:  # noqa: PLR1730 - as in `_join`
+            self.urgent_at = urgent_at
 
     def remove(self, entry: Entry, pace: int) -> None:
         before, after = entry.preceding, entry.following
@@ -227,9 +229,13 @@ class Queue:
             part = older or part
         elif (part.ahead or entry.ahead) and entry.deadline - part.deadline > (entry.deadline - entry.arrived) >> 6:
             part.following = self._newest = part = Slice(entry)
-        part.deadline = min(part.deadline, entry.deadline)
-        part.ahead = max(part.ahead, entry.ahead)
-        part.last = max(part.last, entry.seq)
+        # This is done for every request, where min and max take longer than all the rest.
+        if entry.deadline < part.deadline:  # noqa: PLR1730
+            part.deadline = entry.deadline
+        if entry.ahead > part.ahead:  # noqa: PLR1730
+            part.ahead = entry.ahead
+        if entry.seq > part.last:  # noqa: PLR1730
+            part.last = entry.seq
         return part
 
 
@@ -237,8 +243,8 @@ class Account(Tally):
     """A tenant's flows, and what is counted over all of them.
 
     `waiting` counts requests and jobs; `asked` is their milli_gpu, `by_jobs` that of the jobs that run. `apps` are the
-    tallies of its apps that have limits; `lanes` are those of each tally, by flow. The rest is what admission reads of
-    the tenant for every request.
+    tallies of its apps that have limits; `lanes` are those of each tally, with their flows. The rest is what admission
+    reads of the tenant for every request.
     """
 
     __slots__ = (
@@ -262,7 +268,7 @@ class Account(Tally):
         self.max_wait_ns = 0
         self.priority: dict[str, int] = {}
         self.apps: dict[str, Tally] = {}
-        self.lanes: dict[Tally, dict[Flow, Lane]] = {}
+        self.lanes: dict[Tally, dict[Lane, Flow]] = {}
         self.forecast = Forecast()
         self.models: frozenset[str] = frozenset()
         self.flows: tuple[Flow, ...] = ()
@@ -278,9 +284,9 @@ class Account(Tally):
         lanes = self.lanes.get(tally)
         if lanes is None:
             return []
-        for lane in lanes.values():
+        for lane in lanes:
             lane.turn(now)
-        return list(lanes)
+        return list(lanes.values())
 
 
 class Queues(Waited):
@@ -309,7 +315,8 @@ class Queues(Waited):
         """It waits here, at its place."""
         queue = self._queue(entry.priority)
         queue.insert(entry, pace)
-        self._urgent_at = min(self._urgent_at, queue.urgent_at)
+        if queue.urgent_at < self._urgent_at:  # noqa: PLR1730 - as in `Queue._join`
+            self._urgent_at = queue.urgent_at
         if queue.first is entry:
             self._look()
 
@@ -530,21 +537,24 @@ class Lanes:
 
 
 class Heads:
-    """Lanes by a key that changes, the smallest first. No two lanes have the same one."""
+    """Lanes by a key that changes, the smallest first; among equals, which only one that is gone can be, the oldest."""
 
-    __slots__ = ("_heap", "_keys")
+    __slots__ = ("_heap", "_keys", "_stamps")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Lane]] = []
-        self._keys: dict[Lane, tuple[int, int]] = {}
+        self._heap: list[tuple[int, int, int, Lane]] = []
+        self._keys: dict[Lane, tuple[int, int, int]] = {}
+        self._stamps = 0
 
     def put(self, lane: Lane, key: int, then: int) -> None:
-        if self._keys.get(lane) == (key, then):
+        known = self._keys.get(lane)
+        if known is not None and known[0] == key and known[1] == then:
             return
-        self._keys[lane] = (key, then)
-        heappush(self._heap, (key, then, lane))
+        self._stamps += 1
+        self._keys[lane] = (key, then, self._stamps)
+        heappush(self._heap, (key, then, self._stamps, lane))
         if len(self._heap) > 64 + 4 * len(self._keys):
-            self._heap = [(*key, lane) for lane, key in self._keys.items()]
+            self._heap = [(*known, lane) for lane, known in self._keys.items()]
             heapify(self._heap)
 
     def drop(self, lane: Lane) -> None:
@@ -554,8 +564,8 @@ class Heads:
         """The lane with the smallest key."""
         heap = self._heap
         while heap:
-            key, then, lane = heap[0]
-            if self._keys.get(lane) == (key, then):
+            key, then, stamp, lane = heap[0]
+            if self._keys.get(lane) == (key, then, stamp):
                 return lane
             heappop(heap)
         return None
@@ -790,7 +800,7 @@ class Flow(Queues):
             found = lanes.by_tally.get(tally)
             if found is None:
                 found = lanes.by_tally[tally] = Lane(lane, tally)
-                self.account.lanes.setdefault(tally, {})[self] = found
+                self.account.lanes.setdefault(tally, {})[found] = self
                 found.note(entry.arrived, Cause.OWN_QUEUE, "")
                 found.turn(entry.queued)
             lane = found
@@ -813,7 +823,7 @@ class Flow(Queues):
                 if not above.lanes.by_tally:
                     above.lanes = None
             its = self.account.lanes[lane.tally]
-            del its[self]
+            del its[lane]
             if not its:
                 del self.account.lanes[lane.tally]
             lane = above

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from commonpool.config import parse
+from commonpool.config.isolation import outside
 
 Wrong = Callable[[str], list[str]]
 
@@ -60,6 +61,24 @@ def test_what_it_demands_and_does_not_get(wrong: Wrong, old: str, new: str, prob
         parse(text)
     else:
         assert wrong(text) == [f"c.yaml:{problem}"]
+
+
+@pytest.mark.parametrize(
+    ("url", "network", "apart"),
+    [
+        ("http://10.3.1.7:8000", "10.3.1.0/24", True),
+        ("http://10.3.2.7:8000", "10.3.1.0/24", False),
+        ("http://10.3.1.7:8000", None, False),
+        ("http://[fd00:3::7]:8000", "fd00:3::/64", True),
+        ("http://[fd00:4::7]:8000", "fd00:3::/64", False),
+        ("http://127.0.0.1:8000", None, True),
+        ("http://[::1]:8000", None, True),
+        ("http://localhost:8000", "10.3.1.0/24", False),
+        ("https://anywhere:8000", None, True),
+    ],
+)
+def test_an_engine_is_kept_apart_by_tls_or_by_where_it_is(url: str, network: str | None, apart: bool) -> None:
+    assert (outside(url, network) == "") is apart
 
 
 def test_nodes_of_one_tenants_own_pool_may_share_a_network(wrong: Wrong) -> None:

@@ -99,6 +99,7 @@ class FakeBackend:
         self.starting_max = 0
         self.gate = asyncio.Event()
         self.gate.set()
+        self.host = ""  # where engines say that they listen, "" for where they do
         self._diary = diary
 
     def check(self, model: Model) -> None:
@@ -123,7 +124,10 @@ class FakeBackend:
         return [Adopted(replica, index, engine, self._handle(replica.id)) for replica, index, engine in left]
 
     def _handle(self, replica_id: str) -> FakeHandle:
-        self.handles[replica_id] = handle = FakeHandle(self.engine.target(replica_id), self._diary)
+        target = self.engine.target(replica_id)
+        if self.host:
+            target = msgspec.structs.replace(target, host=self.host)
+        self.handles[replica_id] = handle = FakeHandle(target, self._diary)
         return handle
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commonpool.config.structs import Model
+from commonpool.config.structs import Config, Model, NodeConfig
 from commonpool.control.held import Held
 from commonpool.control.replicas import STARTS_AT_ONCE, StartError, Supervisor
 from commonpool.control.seat import State
@@ -188,6 +188,41 @@ def test_replicas_of_an_earlier_run_are_taken_over_once_and_those_of_other_model
             assert at.backend.started == []
             supervisor.stop("a-0.4")
             await until(lambda: at.diary.wrote("lost") == ["a-0.4"])
+            await supervisor.close()
+
+    run(main)
+
+
+# -- apart from others -------------------------------------------------------------------------------------------------
+
+
+def apart(*models: Model) -> Config:
+    """A pool that demands a network of its own for each node; n1 has one."""
+    base = config(*models)
+    pool = msgspec.structs.replace(base.policy.pools["gpus"], isolation="network")
+    policy = msgspec.structs.replace(base.policy, pools={"gpus": pool})
+    node = NodeConfig("n1", "gpus", isolation="network", network="10.3.1.0/24")
+    return msgspec.structs.replace(base, policy=policy, nodes={"n1": node})
+
+
+def test_an_engine_outside_of_its_nodes_network_is_not_used() -> None:
+    async def main() -> None:
+        async with stage() as at:
+            supervisor = at.supervisor(apart(embedded("a")))
+            at.backend.host = "10.3.2.7"
+            supervisor.start(StartReplica(replica("a-0.1", ("n1/0",)), 0))
+            await until(lambda: at.diary.wrote("lost"))
+            assert "is plain HTTP outside the network of its node (10.3.1.0/24)" in at.diary.reasons["a-0.1"]
+            assert at.diary.entries == [("stopped", "a-0.1"), ("lost", "a-0.1")]
+            assert at.engine.asked == []  # nothing was sent there
+            # One of an earlier run is not taken over either.
+            at.backend.left = [(replica("a-0.2", ("n1/0",)), 0, "one")]
+            await supervisor.adopt()
+            assert at.diary.entries[2:] == [("stopped", "a-0.2")]
+            # On loopback nobody else reaches it, and where less is demanded anybody may.
+            at.backend.host = ""
+            supervisor.start(StartReplica(replica("a-0.3", ("n1/0",)), 0))
+            await until(lambda: at.diary.wrote("ready") == ["a-0.3"])
             await supervisor.close()
 
     run(main)

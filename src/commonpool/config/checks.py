@@ -82,7 +82,7 @@ def _outgoing(values: Values, report: Report) -> None:
         for number, url in enumerate(model.get("engine", {}).get("urls", []))
     ]
     issuer = values.get("access", {}).get("oidc", {}).get("issuer")
-    for at, url in [*named, (("access", "oidc", "issuer"), issuer)]:
+    for at, url in (*named, (("access", "oidc", "issuer"), issuer)):
         host = urlsplit(url).hostname if url else None
         address = literal(host) if host else None
         why = refusal(host, address, destinations) if host and address is not None else ""
@@ -103,9 +103,8 @@ def _job_users(values: Values, report: Report) -> None:
             report.fail(at, f"{user} is the user of tenant {first[user]}; give each tenant a user of its own", user)
         first.setdefault(user, tenant)
     if users and values.get("access", {}).get("local"):
-        at = ("jobs", "users")
         report.fail(
-            at,
+            ("jobs", "users"),
             "keeps jobs from what is the product's, and on this machine whoever shows no credential is an "
             "administrator; set access.local to false",
         )

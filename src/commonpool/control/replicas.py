@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from commonpool.backends.attached import AttachedBackend
 from commonpool.backends.base import Backend, BackendError
 from commonpool.backends.local import LocalBackend
+from commonpool.config.isolation import outside
 from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, Model
 from commonpool.control.held import Held
 from commonpool.control.seat import Gates, Seat, Status, Timing, Told, World
 from commonpool.core.effects import StartReplica
+from commonpool.core.model import Replica
+from commonpool.engines.base import Target
 
 STARTS_AT_ONCE = 2  # on a node: loading a model takes a whole core and the disk
 
@@ -43,6 +46,7 @@ class Supervisor:
         timing: Timing | None = None,
     ) -> None:
         self._models = config.models
+        self._config = config
         self._backends = default_backends(config) if backends is None else backends
         self._told = told
         self._world = World(
@@ -52,6 +56,7 @@ class Supervisor:
             sleep=sleep,
             gates=Gates(STARTS_AT_ONCE),
             timing=Timing() if timing is None else timing,
+            outside=self._outside,
         )
         self._seats: dict[str, Seat] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -68,13 +73,14 @@ class Supervisor:
     def configure(self, config: Config) -> None:
         """What is started from now on is as this says."""
         self._models = config.models
+        self._config = config
 
     async def adopt(self) -> None:
-        """Take over the replicas of an earlier run that still live; those of models that are gone are ended."""
+        """Take over the replicas of an earlier run that still live; those that are not to be here are ended."""
         for backend in dict.fromkeys(self._backends.values()):
             for found in await backend.adopt():
                 model = self._models.get(found.replica.model)
-                if model is None:
+                if model is None or self._outside(model, found.replica, found.handle.target):
                     await found.handle.stop(self._world.timing.grace_ns)
                     continue
                 seat = Seat(model, found.index, found.replica, backend, self._world)
@@ -117,6 +123,17 @@ class Supervisor:
     def _lost(self, replica_id: str, reason: str) -> None:
         self._seats.pop(replica_id, None)
         self._told.lost(replica_id, reason)
+
+    def _outside(self, model: Model, replica: Replica, target: Target) -> str:
+        """Why an engine is not kept apart from others as its pool demands, a sentence; "" where it is."""
+        pool, node = self._config.policy.pools.get(model.pool), self._config.nodes.get(replica.node)
+        if pool is None or pool.isolation != "network":
+            return ""
+        why = outside(target.url, None if node is None else node.network)
+        return why and (
+            f"The engine of replica {replica.id} at {target.url} {why}, and pool {pool.name} demands isolation network;"
+            f" correct nodes.{replica.node}.network, or the node's address."
+        )
 
     def _backend(self, model: Model) -> Backend:
         return self._backends[type(model.engine)]

@@ -89,7 +89,7 @@ class Gates:
 
 
 class World(msgspec.Struct, frozen=True):
-    """What all seats share."""
+    """What all seats share. `outside` says why an engine may not be used where it is, a sentence, or ""."""
 
     told: Told
     held: Held
@@ -97,6 +97,7 @@ class World(msgspec.Struct, frozen=True):
     sleep: Callable[[float], Awaitable[None]]
     gates: Gates
     timing: Timing = Timing()
+    outside: Callable[[Model, Replica, Target], str] = lambda _model, _replica, _target: ""
 
 
 class Seat:
@@ -176,6 +177,8 @@ class Seat:
         async with gate:
             self._is_there()
             self._handle = handle = await self._backend.start(self._model, self._index, self.replica)
+            if why := self._world.outside(self._model, self.replica, handle.target):
+                raise BackendError(why)
             health, reason = await probe.health(handle.target, timing.health_timeout_ns)
             if health is not Health.GOOD:
                 raise BackendError(reason)

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -23,7 +23,8 @@ class World:
     def __init__(self) -> None:
         self.now = 1000 * COUNT_NS
         self.store = AwayStore()
-        self.log = AuditLog(self.store, lambda: self.now)
+        self.heads: list[Head] = []
+        self.log = AuditLog(self.store, lambda: self.now, self.heads.append)
 
     def looked(self, caller: Caller = VIEWER, tenant: str = "", *, allowed: bool = True) -> None:
         self.log.note(Decided(caller, Permission.READ_STATUS, tenant, allowed, ("p:1",), "GET", "/x", "192.0.2.7"))
@@ -41,13 +42,20 @@ class AwayStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.away = False
+        self.lost_answers = 0
         self.threads: set[str] = set()
+        self.added: Callable[[], object] = lambda: None
 
     def add_audit(self, entries: Sequence[AuditEntry]) -> Head:
         self.threads.add(threading.current_thread().name)
         if self.away:
             raise StoreError("The disk is full.")
-        return super().add_audit(entries)
+        head = super().add_audit(entries)
+        self.added()
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise StoreError("The connection was lost.")
+        return head
 
 
 @pytest.fixture
@@ -185,6 +193,33 @@ def test_what_was_cut_off_while_it_runs_is_noticed(world: World) -> None:
     assert head.number == 2
 
 
+def test_what_was_cut_off_is_noticed_though_the_log_goes_on(world: World) -> None:
+    for _ in range(3):
+        asyncio.run(world.log.keep(change()))
+    world.store._audit[1:] = []
+    world.now += 1
+    for _ in range(3):
+        asyncio.run(world.log.keep(change()))
+    assert world.log.tampered is not None
+    assert "entry 3 is not there as it was written" in world.log.tampered
+    found, head = asyncio.run(world.log.verify())
+    assert [fault.sentence for fault in found] == [
+        "Entry 3 is another one than the head that was kept: it was written anew."
+    ]
+    assert head.number == 4
+
+
+def test_a_commit_whose_answer_was_lost_is_no_harm(world: World) -> None:
+    asyncio.run(world.log.keep(change()))
+    world.store.lost_answers = 1
+    with pytest.raises(StoreError):
+        asyncio.run(world.log.keep(change()))
+    asyncio.run(world.log.keep(change()))
+    assert world.log.tampered is None
+    assert asyncio.run(world.log.verify()) == ((), world.store.audit_head())
+    assert world.store.audit_head().number == 3
+
+
 def test_a_log_of_before_goes_on(world: World) -> None:
     asyncio.run(world.log.keep(change()))
     again = AuditLog(world.store, lambda: world.now)
@@ -193,13 +228,25 @@ def test_a_log_of_before_goes_on(world: World) -> None:
     assert [fault.number for fault in found] == [1]
 
 
+def test_the_head_is_told_once_an_hour_while_the_log_grows(world: World) -> None:
+    began = world.now
+    for minute in range(150):
+        world.now = began + minute * COUNT_NS
+        if minute < 130:
+            asyncio.run(world.log.keep(change()))
+        asyncio.run(world.log.write())
+    assert [head.number for head in world.heads] == [1, 61, 121]
+
+
 def test_it_writes_by_itself_until_it_is_stopped(world: World) -> None:
     async def run() -> None:
+        loop, written = asyncio.get_running_loop(), asyncio.Event()
+        world.store.added = lambda: loop.call_soon_threadsafe(written.set)
         running = asyncio.ensure_future(world.log.run())
         world.looked()
-        while not world.store.audit_chain(0, 1):
-            await asyncio.sleep(0.01)
+        await written.wait()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(run())
+    assert world.store.audit_head().number == 1

@@ -72,7 +72,7 @@ def test_the_tenants_that_are_named(folder: Path) -> None:
         (
             f"{GOOD}\n\n// and\npermit (principl, action, resource);",
             4,
-            "invalid variable in the policy scope: principl",
+            "invalid variable in the policy scope",
         ),
         (f'{GOOD}\n\n  permit (principal, action == Action::"read_statu", resource);', 3, "did you mean read_status?"),
         ('permit (principal in Role::"opertor", action, resource);', 1, "there is no role opertor on the platform"),

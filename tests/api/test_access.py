@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from commonpool.access.callers import LOCAL, Caller
-from commonpool.api.access import ForbiddenError, KeyNeededError, hostname, identified, is_loopback
+from commonpool.api.access import ForbiddenError, KeyNeededError, came, hostname, identified, is_loopback
 from tests.api.fakes import ADMIN, CONFIG, KEY_OF_A, FakeOperations, sources
 
 HERE = {"host": "127.0.0.1:8081"}
@@ -14,7 +14,7 @@ HERE = {"host": "127.0.0.1:8081"}
 
 def may(method: str = "GET", peer: str | None = "127.0.0.1", product: Any = None, **headers: str) -> Caller:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    return asyncio.run(identified(product or FakeOperations(), method, peer, HERE | given))
+    return asyncio.run(identified(product or FakeOperations(), method, came(peer, HERE | given, tls=False)))
 
 
 def test_local_caller_needs_no_key() -> None:

@@ -1,13 +1,17 @@
 """Given a configuration in force, when another is compared or applied, then all of it changes or nothing."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from starlette.testclient import TestClient
 
+from commonpool.access import policy_files
+from commonpool.access.callers import by_admin_key
+from commonpool.access.policy import Authority
 from commonpool.api import wire
 from commonpool.config import Change, Kind
-from tests.api.fakes import CONFIG, FakeOperations, sources
+from tests.api.fakes import ADMIN, CONFIG, FakeOperations, sources
 
 MORE = CONFIG.replace("guaranteed: 1_gpu", "guaranteed: 2_gpu")
 
@@ -66,6 +70,39 @@ def test_folder_that_files_come_from_does_not_matter(local: TestClient) -> None:
     body = msgspec.json.encode(wire.Configuration(elsewhere))
     answer = local.post("/admin/v1/config/diff", content=body, headers={"content-type": "application/json"})
     assert answer.json()["changes"] == []
+
+
+def test_the_policies_are_shown_with_what_they_are_checked_against(local: TestClient) -> None:
+    shown = msgspec.json.decode(local.get("/admin/v1/policies").content, type=wire.PolicyFiles)
+    assert 'principal in Role::"operator"' in shown.files["commonpool/platform.cedar"]
+    assert "entity Tenant" in shown.files["commonpool/schema.cedarschema"]
+    assert len(shown.digest) == 64
+
+
+def test_who_may_apply_may_not_give_himself_a_role_by_it(
+    local: TestClient, product: FakeOperations, tmp_path: Path
+) -> None:
+    (tmp_path / "own.cedar").write_text(
+        'permit (principal in Role::"operator", action == Action::"apply_config", resource);'
+    )
+    product.fake_authority = Authority(policy_files.load(tmp_path))
+    product.configure(sources(CONFIG + f"access: {{policies: {tmp_path}}}\n"))
+    product.callers[ADMIN] = by_admin_key("k1", "operator")
+    local.headers["authorization"] = ADMIN.decode()
+    same = f"access: {{policies: {tmp_path}}}\n"
+    assert post(local, "apply", MORE + same).status_code == 200
+    for access in (
+        f"access: {{policies: {tmp_path}, roles: [{{role: platform-admin, account: me}}]}}\n",
+        f"access: {{policies: {tmp_path}, local: false}}\n",
+        "",
+    ):
+        answer = post(local, "apply", MORE + access)
+        assert answer.status_code == 403
+        assert "may not change who may come and what they may do" in answer.json()["error"]["message"]
+    # nor by a file in the folder of policies
+    (tmp_path / "more.cedar").write_text("permit (principal, action, resource);")
+    assert post(local, "apply", MORE + same).status_code == 403
+    assert product.applied == [1]
 
 
 def test_what_needs_a_restart_is_refused_as_a_whole(local: TestClient, product: FakeOperations) -> None:

@@ -3,8 +3,9 @@
 import msgspec
 from starlette.testclient import TestClient
 
+from commonpool.access.callers import by_admin_key
 from commonpool.api import wire
-from tests.api.fakes import LOAN, REPLICA, TENANT, FakeOperations
+from tests.api.fakes import ADMIN, LOAN, MODEL, NOW, REPLICA, TENANT, FakeOperations
 
 
 def test_status(local: TestClient) -> None:
@@ -12,6 +13,23 @@ def test_status(local: TestClient) -> None:
     assert status.tenants == (TENANT,)
     assert status.replicas == (REPLICA,)
     assert status.loans == (LOAN,)
+
+
+def test_a_tenant_sees_what_concerns_it(local: TestClient, product: FakeOperations) -> None:
+    other = msgspec.structs.replace(TENANT, name="research")
+    product.tenants = (TENANT, other)
+    product.models_now = (MODEL, msgspec.structs.replace(MODEL, name="of-others"))
+    product.warnings = ("Tenant support has spent its budget.",)
+    elsewhere = wire.LoanStatus("support", "third", 100, 1, NOW, due=False)
+    product.loans_now = (LOAN, elsewhere)
+    product.callers[ADMIN] = by_admin_key("k", "viewer", "research")
+    answer = local.get("/admin/v1/status", headers={"authorization": ADMIN.decode()})
+    status = msgspec.json.decode(answer.content, type=wire.Status)
+    assert status.tenants == (other,)
+    assert [pool.name for pool in status.pools] == ["main"]
+    assert [model.name for model in status.models] == ["echo"]
+    assert status.loans == (LOAN,)  # who lends to it is named, as on its bill
+    assert (status.replicas, status.warnings, status.devices) == ((), (), ())
 
 
 def test_replicas(local: TestClient) -> None:

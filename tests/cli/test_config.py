@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from commonpool.access.callers import by_admin_key
+from commonpool.access.permissions import Permission
 from commonpool.api import wire
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
@@ -55,6 +57,47 @@ def test_check_warns_of_a_model_file_that_is_not_there(file: Path, capsys: pytes
     said = capsys.readouterr().out.replace("\n", " ")
     assert "warning: On this machine:" in said
     assert "nowhere.gguf, the file of model echo, does not exist" in said
+
+
+def test_check_looks_at_policies_that_are_here(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(file, CONFIG + "access: {policies: own}\n")
+    own = file.parent / "own"
+    assert run(["check", str(file)]) == ExitCode.OK
+    assert f"access.policies: {own} is no folder" in capsys.readouterr().out.replace("\n", " ")
+    own.mkdir()
+    write(own / "a.cedar", 'permit (principal in Role::"viewer", action == Action::"read_nodes", resource);\n')
+    assert run(["check", str(file)]) == ExitCode.OK
+    assert "warning" not in capsys.readouterr().out
+    write(own / "b.cedar", '// nodes\npermit (principal in Role::"viewr", action == Action::"read_nodes", resource);\n')
+    assert run(["check", str(file)]) == ExitCode.INVALID_CONFIG
+    assert capsys.readouterr().out.startswith(f"{own}/b.cedar:2: there is no role viewr on the platform; there are ")
+
+
+def test_policies_are_applied_with_the_rest(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    product = FakeOperations()
+    own = file.parent / "own"
+    own.mkdir()
+    write(own / "a.cedar", 'permit (principal in Role::"viewer", action == Action::"read_nodes", resource);')
+    write(file, CONFIG + f"access: {{policies: {own}}}\n")
+    viewer = by_admin_key("k", "viewer")
+    with serving(product) as url:
+        assert run(["apply", str(file), "--no-wait", "--control", url]) == ExitCode.OK
+        assert product.authority().decide(viewer, Permission.READ_NODES).allowed
+        assert run(["diff", str(file), "--control", url]) == ExitCode.OK
+        capsys.readouterr()
+        # a change of the file alone is a change
+        write(own / "a.cedar", 'permit (principal in Role::"viewer", action == Action::"read_keys", resource);')
+        assert run(["diff", str(file), "--control", url]) == ExitCode.FAILED
+        assert "access.policies" in capsys.readouterr().out
+        # and one with a mistake changes nothing
+        write(own / "b.cedar", "permit (principal, action)")
+        assert run(["apply", str(file), "--no-wait", "--control", url]) == ExitCode.INVALID_CONFIG
+        assert f"{own}/b.cedar:1: is not a policy" in capsys.readouterr().err
+        assert product.authority().decide(viewer, Permission.READ_NODES).allowed
+        (own / "b.cedar").unlink()
+        assert run(["apply", str(file), "--no-wait", "--control", url]) == ExitCode.OK
+        assert not product.authority().decide(viewer, Permission.READ_NODES).allowed
+        assert product.authority().decide(viewer, Permission.READ_KEYS).allowed
 
 
 def test_check_looks_at_certificates_that_are_here(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

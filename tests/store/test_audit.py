@@ -119,13 +119,17 @@ def test_it_is_there_after_a_restart_and_goes_on(place: Place) -> None:
         ),
         # two that changed places
         (
-            "UPDATE audit SET number = 9 WHERE number = 2; UPDATE audit SET number = 2 WHERE number = 3;"
-            " UPDATE audit SET number = 3 WHERE number = 9",
+            (
+                "UPDATE audit SET number = 9 WHERE number = 2; UPDATE audit SET number = 2 WHERE number = 3;"
+                " UPDATE audit SET number = 3 WHERE number = 9"
+            ),
             ["Entry 2 is not", "Entry 3 is not", "Entry 4 is not"],
         ),
         (
-            "INSERT INTO audit SELECT 6, at_ns, until_ns, count, caller, action, tenant, outcome, method, path, peer,"
-            " policies, hash FROM audit WHERE number = 5",
+            (
+                "INSERT INTO audit SELECT 6, at_ns, until_ns, count, caller, action, tenant, outcome, method, path,"
+                " peer, policies, hash FROM audit WHERE number = 5"
+            ),
             ["Entry 6 is not what was written"],
         ),
     ],
@@ -150,7 +154,7 @@ def test_what_is_cut_off_at_the_end_is_noticed_with_a_head_that_was_kept(place: 
         assert said(store, head) == ["The log ends at entry 2, and the head that was kept is entry 4."]
         # and what is written since does not hide it
         store.add_audit([entry(5), entry(6), entry(7)])
-        assert said(store, head) == ["Entry 4 has another hash than the head that was kept: it was written anew."]
+        assert said(store, head) == ["Entry 4 is another one than the head that was kept: it was written anew."]
 
 
 @given(

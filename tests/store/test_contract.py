@@ -291,6 +291,35 @@ def test_loans_by_lender_and_borrower(store: Store) -> None:
     )
 
 
+def test_loans_that_a_tenant_is_a_party_to(store: Store) -> None:
+    store.add_usage(
+        [
+            usage_record("r1", loans=(loan("b"), loan(""))),
+            usage_record("r2", tenant="c", loans=(loan("b", "c"),)),
+            usage_record("r3", tenant="c", loans=(loan("d", "c"),)),
+        ]
+    )
+
+    def pairs(*tenants: str) -> list[tuple[str, str]]:
+        return [(row.lender, row.borrower) for row in store.loans(T0, END, tenants)]
+
+    assert pairs("b") == [("b", "a"), ("b", "c")]
+    assert pairs("a") == [("", "a"), ("b", "a")]
+    assert pairs("a", "d") == [("", "a"), ("b", "a"), ("d", "c")]
+    assert pairs("x") == []
+    assert pairs() == []  # none is not all
+
+
+def test_records_of_some_tenants_fill_their_pages(store: Store) -> None:
+    made = [usage_record(f"r{number}", arrived_ns=T0 + number, tenant="ab"[number % 2]) for number in range(6)]
+    store.add_usage(made)
+    assert store.records(T0, END, None, 2, ["a"]) == (made[0], made[2])
+    assert store.records(T0, END, (T0 + 2, "r2", 1), 2, ["a"]) == (made[4],)
+    assert store.records(T0, END, None, 9, ["a", "b"]) == tuple(made)
+    assert store.records(T0, END, None, 9, ["c"]) == ()
+    assert store.records(T0, END, None, 9, []) == ()  # none is not all
+
+
 # Keys
 
 

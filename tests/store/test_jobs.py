@@ -70,7 +70,9 @@ def test_jobs_come_newest_first_in_pages(store: JobStore) -> None:
     assert ids(store.jobs(["a"], every, None, 10)) == ["j4", "j2", "j1"]
     assert ids(store.jobs(["a"], every, (3, "j4"), 1)) == ["j2"]
     assert ids(store.jobs(["a"], every, (1, "j2"), 9)) == ["j1"]
+    assert ids(store.jobs(["a", "b"], every, None, 2)) == ["j4", "j3"]
     assert store.jobs(["c"], every, None, 9) == ()
+    assert store.jobs([], every, None, 9) == ()  # none is not all
 
 
 def test_what_is_forgotten_does_not_come_back(store: JobStore) -> None:

@@ -20,6 +20,15 @@ def test_releases_get_numbers_and_come_newest_first(store: Store) -> None:
     assert store.releases(1) == (second,)
 
 
+def test_those_of_some_tenants_fill_their_pages(store: Store) -> None:
+    for release in (A, B, A, B, A):
+        store.add_release(release)
+    assert [each.number for each in store.releases(2, ["b"])] == [4, 2]
+    assert [each.number for each in store.releases(4, ["a", "b"])] == [5, 4, 3, 2]
+    assert store.releases(9, ["c"]) == ()
+    assert store.releases(9, []) == ()  # none is not all
+
+
 def test_what_is_undone_stays_in_the_list_and_counts_no_more(store: Store) -> None:
     for release in (A, B, msgspec.structs.replace(A, milli_gpu=200)):
         store.add_release(release)

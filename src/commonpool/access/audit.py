@@ -7,28 +7,26 @@ of the last minute is lost; what was done is there.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-import structlog
 
 from commonpool.access.callers import Caller
 from commonpool.access.permissions import Permission
 from commonpool.core.keys import redact
 from commonpool.core.model import NS_PER_S
-from commonpool.store.audit import EMPTY, AuditEntry, AuditStore, Fault, Head, Outcome, faults
+from commonpool.store.audit import EMPTY, AuditEntry, AuditStore, Fault, Head, Outcome, chained, faults
 from commonpool.store.contract import StoreError
 
 COUNT_NS: Final = 60 * NS_PER_S  # what is alike within this is counted
-HEAD_NS: Final = 3600 * NS_PER_S  # how often the head is logged, for whoever keeps the product's logs elsewhere
+HEAD_NS: Final = 3600 * NS_PER_S  # how often the head is published, at most
 POLL_S: Final = 1.0
 ALIKE_MAX: Final = 10_000  # kinds of decisions that are counted at a time; beyond, what was counted is written early
 DUE_MAX: Final = 10_000  # entries that wait while the store is away; beyond, decisions are only counted as lost
 TEXT_MAX: Final = 200  # of what a caller sends and the log repeats
 PAGE: Final = 5000
-
-log = structlog.get_logger()
+HEADS_MAX: Final = 100  # that are remembered of a log that is tampered with again and again
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -57,19 +55,25 @@ _Alike = tuple[str, str, str, Outcome]
 class AuditLog:
     """Writes decisions into a store, in threads. `clock` gives nanoseconds since the epoch.
 
-    `trouble` says why it cannot be written, None where it can.
+    `publish` is told the head, once an hour while the log grows. `trouble` says why it cannot be written, None where it
+    can; `tampered` that somebody else has written in it while this process did.
     """
 
-    def __init__(self, store: AuditStore, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, store: AuditStore, clock: Callable[[], int], publish: Callable[[Head], None] = lambda _: None
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._publish = publish
         self._alike: dict[_Alike, _Counted] = {}
         self._due: list[AuditEntry] = []
         self._lost = 0
         self._writing = asyncio.Lock()
         self._head = store.audit_head()
-        self._logged = (0, EMPTY)
+        self._lost_heads: list[Head] = []  # that were there, and are not any more
+        self._published = (0, EMPTY)
         self.trouble: str | None = None
+        self.tampered: str | None = None
 
     def note(self, decided: Decided) -> None:
         """Will be written within a second, or is counted with others alike. Nothing is waited for."""
@@ -91,7 +95,7 @@ class AuditLog:
     async def keep(self, decided: Decided) -> None:
         """Returns when it is written, so that it can be done. Raises StoreError: then it must not be."""
         async with self._writing:
-            self._wrote(await asyncio.to_thread(self._store.add_audit, [self._entry(decided)]))
+            await self._append([self._entry(decided)])
 
     async def run(self) -> None:
         """Write what is due, again and again, until cancelled."""
@@ -108,21 +112,20 @@ class AuditLog:
                 return
             batch = [*self._due, *self._lost_entry(lost)]
             try:
-                head = await asyncio.to_thread(self._store.add_audit, batch)
+                await self._append(batch)
             except StoreError as error:
                 self.trouble = f"The audit log cannot be written, so nothing can be changed: {error}"
                 return
             del self._due[:due]  # more may have come since
             self._lost -= lost
-            self._wrote(head)
 
     async def verify(self, kept: Iterable[Head] = ()) -> tuple[tuple[Fault, ...], Head]:
         """What is wrong with the log, at most `PAGE` faults, and its head.
 
-        `kept` are heads that somebody kept. The one that this process wrote last is known to it: what is cut off while
-        it runs is noticed, too.
+        `kept` are heads that somebody kept. What this process wrote last is known to it, so what is cut off while it
+        runs is noticed, too.
         """
-        heads = [self._head, *kept]
+        heads = [self._head, *self._lost_heads, *kept]
 
         def look() -> tuple[tuple[Fault, ...], Head]:
             found: list[Fault] = []
@@ -172,12 +175,29 @@ class AuditLog:
                 self._add(counted.again)
                 self._alike[key] = _Counted(self._clock())
 
-    def _wrote(self, head: Head) -> None:
-        self._head, self.trouble = head, None
-        last_ns, logged = self._logged
-        if head != logged and self._clock() - last_ns >= HEAD_NS:
-            self._logged = self._clock(), head
-            log.info("audit log", head=str(head))
+    async def _append(self, batch: list[AuditEntry]) -> None:
+        known = self._head
+        self._head, still_there = await asyncio.to_thread(_append, self._store, batch, known)
+        self.trouble = None
+        if not still_there and len(self._lost_heads) < HEADS_MAX:
+            self._lost_heads.append(known)
+            self.tampered = (
+                f"The audit log was changed in the store while the product ran: entry {known.number} is not there as it"
+                " was written; `commonpool audit verify` says where else."
+            )
+        last_ns, published = self._published
+        if self._head != published and self._clock() - last_ns >= HEAD_NS:
+            self._published = self._clock(), self._head
+            self._publish(self._head)
+
+
+def _append(store: AuditStore, batch: Sequence[AuditEntry], known: Head) -> tuple[Head, bool]:
+    """The new head, and whether what was the head is in the log still."""
+    head = store.add_audit(batch)
+    if head == [*chained(batch, known)][-1].head or known == EMPTY:
+        return head, True
+    # A commit whose answer was lost may have added more than is known of here, and that is no harm.
+    return head, any(entry.head == known for entry in store.audit_chain(known.number - 1, 1))
 
 
 def _chain(store: AuditStore) -> Iterator[AuditEntry]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from commonpool.access.callers import LOCAL, Caller
-from commonpool.access.people import NOWHERE, Visit
+from commonpool.access.people import Visit
 from commonpool.access.permissions import WORDS, Permission
 from commonpool.access.problems import AccessError
 from commonpool.api.operations import OperationError, Operations
@@ -41,36 +41,40 @@ def may_not(caller: Caller, permission: Permission, where: str = "") -> Forbidde
     )
 
 
-async def identified(
-    operations: Operations, method: str, peer: str | None, headers: Mapping[str, str], visit: Visit = NOWHERE
-) -> Caller:
-    """Who calls. Raises one of these errors where that is nobody. `headers` has lower-case names."""
+def came(address: str | None, headers: Mapping[str, str], *, tls: bool) -> Visit:
+    """How somebody came from this address with these headers, whose names are lower case."""
+    here = is_loopback(address) and not any(name in headers for name in PASSED_ON)
+    return Visit(address or "", tls, here, headers)
+
+
+async def identified(operations: Operations, method: str, visit: Visit) -> Caller:
+    """Who calls. Raises one of these errors where that is nobody."""
     try:
         person = await operations.people().caller(method, visit)
     except AccessError as error:
         raise refusal(error) from None
     if person is not None:
         return person
-    authorization = headers.get("authorization")
+    authorization = visit.headers.get("authorization")
     if authorization is not None:
-        caller = await operations.by_key(authorization.encode("latin-1"), peer)
+        caller = await operations.by_key(authorization.encode("latin-1"), visit.address or None)
         if caller is None:
             raise KeyNeededError("the key is not valid; give a live one as `Bearer cp_…`")
         return caller
-    check_local(method, peer, headers)
+    _check_local(method, visit)
     if not operations.config().access.local:
         raise KeyNeededError("a credential is needed on this machine too (access.local): `Authorization: Bearer cp_…`")
     return LOCAL
 
 
-def check_local(method: str, peer: str | None, headers: Mapping[str, str]) -> None:
+def _check_local(method: str, visit: Visit) -> None:
     """Raise one of these errors unless this comes from a program on the same machine."""
-    if not is_loopback(peer) or any(name in headers for name in PASSED_ON):
+    if not visit.here:
         raise KeyNeededError("a key is needed from another machine: `Authorization: Bearer cp_…`")
-    host = headers.get("host", "")
+    host = visit.headers.get("host", "")
     if not is_loopback(hostname(host)):
         raise ForbiddenError(f"the Host {host!r} is not a loopback name; use http://127.0.0.1 or give a key")
-    origin = headers.get("origin")
+    origin = visit.headers.get("origin")
     if method not in READING and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
         raise ForbiddenError(f"a page of {origin!r} may not change anything here; use the commands or a key")
 

@@ -1,12 +1,10 @@
 """Before a handler is called: who asks, whether they may, and a line in the audit log that says so."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from commonpool.access.audit import Decided
 from commonpool.access.callers import NOBODY
-from commonpool.access.people import NOWHERE, Visit
+from commonpool.access.people import Visit
 from commonpool.access.permissions import Permission
 from commonpool.access.scope import NOTHING, Scope
 from commonpool.api.access import identified, may_not
@@ -18,13 +16,11 @@ ON_PLATFORM = " for the whole platform"
 
 
 class Call(msgspec.Struct, frozen=True):
-    """What HTTP says of a call. `headers` has lower-case names."""
+    """What HTTP says of a call."""
 
     method: str
     path: str
-    peer: str | None
-    headers: Mapping[str, str]
-    visit: Visit = NOWHERE
+    visit: Visit
 
 
 async def admit(operations: Operations, permission: Permission, of: Subject, call: Call) -> Who:
@@ -35,7 +31,7 @@ async def admit(operations: Operations, permission: Permission, of: Subject, cal
     if operations.authority().decide(NOBODY, permission).allowed:
         return Who(NOBODY, NOTHING, call.visit)
     try:
-        caller = await identified(operations, call.method, call.peer, call.headers, call.visit)
+        caller = await identified(operations, call.method, call.visit)
     except OperationError:
         operations.audit().note(_decided(operations, permission, call, Who(NOBODY, NOTHING), "", allowed=False))
         raise
@@ -86,7 +82,7 @@ def _decided(
         policies=operations.authority().decide(who.caller, permission, tenant or _sample(who.scope)).policies,
         method=call.method,
         path=call.path,
-        peer=call.peer or "",
+        peer=call.visit.address,
     )
 
 

@@ -143,9 +143,7 @@ def _serve(operations: Operations, endpoints: list[Endpoint]) -> Callable[[Reque
 
 
 async def _answer(operations: Operations, endpoint: Endpoint, request: Request) -> Response:
-    peer = request.client.host if request.client else None
-    visit = visit_of(request)
-    call = Call(request.method, request.scope["path"], peer, visit.headers, visit)
+    call = Call(request.method, request.scope["path"], visit_of(request))
     who = await admit(operations, endpoint.action, endpoint.of, call)
     params = _params(endpoint, request)
     body = None if endpoint.body is None else await _body(endpoint.body, request)

@@ -3,15 +3,13 @@
 from starlette.requests import Request
 
 from commonpool.access.people import Visit
-from commonpool.api.access import PASSED_ON, is_loopback
+from commonpool.api.access import came
 
 
 def visit_of(request: Request) -> Visit:
     """From which address, over which line, with which headers."""
     peer = request.client.host if request.client else None
-    headers = headers_of(request)
-    here = is_loopback(peer) and not any(name in headers for name in PASSED_ON)
-    return Visit(peer or "", request.url.scheme == "https", here, headers)
+    return came(peer, headers_of(request), tls=request.url.scheme == "https")
 
 
 def headers_of(request: Request) -> dict[str, str]:

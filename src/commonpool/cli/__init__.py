@@ -15,6 +15,7 @@ import typer
 from commonpool.cli import (
     accounts,
     advise,
+    audit,
     bill,
     compare,
     config,
@@ -26,8 +27,10 @@ from commonpool.cli import (
     nodes,
     period,
     place,
+    prompts,
     reconcile,
     release,
+    secrets,
     simulate,
     status,
     trace,
@@ -72,6 +75,9 @@ commands.add_typer(keys.keys, epilog=EPILOG)
 commands.add_typer(accounts.accounts, epilog=EPILOG)
 commands.add_typer(job.job, epilog=EPILOG)
 commands.add_typer(period.period, epilog=EPILOG)
+commands.add_typer(audit.audit, epilog=EPILOG)
+commands.add_typer(prompts.prompts, epilog=EPILOG)
+commands.add_typer(secrets.secrets, epilog=EPILOG)
 
 
 def main() -> None:

@@ -83,7 +83,7 @@ def examine(file: Path) -> Checked:
         if is_tenant_file(file):
             return Checked(str(file), ok=True, tenants=(load_tenant(file).name,))
         config = load(file)
-        missing = (*_missing(config), *_certificates(config, str(file)))
+        missing = (*_missing(config), *_certificates(config, str(file)), *_policies(config))
     except ConfigError as error:
         return Checked(str(file), ok=False, problems=error.problems)
     return Checked(
@@ -106,6 +106,19 @@ def _missing(config: Config) -> list[str]:
             except files.EngineFileError as error:
                 found.append(f"On this machine: {error}")
     return found
+
+
+def _policies(config: Config) -> list[str]:
+    """What of the operator's policies is not on this machine; ConfigError for what is wrong in those that are."""
+    folder = config.access.policies
+    if folder is None:
+        return []
+    if not folder.is_dir():
+        return [f"On this machine: access.policies: {folder} is no folder, so its policies are not checked."]
+    from commonpool.access import policy_files  # noqa: PLC0415 - few have policies of their own
+
+    policy_files.load(folder)
+    return []
 
 
 def _certificates(config: Config, file: str) -> list[str]:

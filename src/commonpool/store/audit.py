@@ -131,7 +131,7 @@ def faults(chain: Iterable[AuditEntry], kept: Iterable[Head] = ()) -> Iterator[F
     `kept` are heads that were kept elsewhere: an entry that differs from one of them, or is not there, was tampered
     with even where the chain is whole.
     """
-    wanted = {head.number: head for head in kept if head.number}
+    wanted = sorted({head for head in kept if head.number}, key=lambda head: (head.number, head.hash), reverse=True)
     number, digest = 0, BEGINNING
     for entry in chain:
         if entry.number != number + 1:
@@ -139,10 +139,11 @@ def faults(chain: Iterable[AuditEntry], kept: Iterable[Head] = ()) -> Iterator[F
         elif link(digest, entry) != entry.hash:
             yield Fault(entry.number, f"Entry {entry.number} is not what was written, or not in its place.")
         number, digest = entry.number, entry.hash
-        head = wanted.pop(number, None)
-        if head is not None and head.hash != digest:
-            yield Fault(number, f"Entry {number} has another hash than the head that was kept: it was written anew.")
-    for head in sorted(wanted.values(), key=lambda each: each.number):
+        while wanted and wanted[-1].number <= number:
+            head = wanted.pop()
+            if head.number == number and head.hash != digest:
+                yield Fault(number, f"Entry {number} is another one than the head that was kept: it was written anew.")
+    for head in reversed(wanted):
         yield Fault(head.number, f"The log ends at entry {number}, and the head that was kept is entry {head.number}.")
     yield Head(number, digest)
 

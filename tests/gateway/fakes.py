@@ -16,7 +16,7 @@ from commonpool.core.model import Deployment, Policy, Pool, Price, Reason, Reque
 from commonpool.engines.base import Adapter, Target
 from commonpool.gateway.caches import ALL
 from commonpool.gateway.desk import Waiter
-from commonpool.gateway.identity import Principal
+from commonpool.gateway.identity import Identity, Principal
 from commonpool.gateway.server import Gateway
 
 KEY = b"Bearer cp_test"
@@ -294,6 +294,7 @@ async def world(
     *,
     adapter: Adapter = OPENAI,
     identify: Callable[[bytes], Principal | None] | None = None,
+    identity: Identity | None = None,
     **more: Any,
 ) -> AsyncIterator[World]:
     """A gateway on a free port with a fake desk and a fake engine; time moves only by `World.pass_time`."""
@@ -305,7 +306,7 @@ async def world(
     gateway = Gateway(
         configured or config(),
         desk,
-        lambda authorization, _peer: (identify or known.get)(authorization),
+        identity.identify if identity else lambda authorization, _peer: (identify or known.get)(authorization),
         clock=lambda: 1_700_000_000 * SECOND,
         monotonic=lambda: now[0],
         **more,

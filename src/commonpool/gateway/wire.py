@@ -6,7 +6,8 @@ an engine reads is what was checked here: a repeated key, in whatever spelling, 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -17,6 +18,8 @@ from commonpool.gateway.errors import ApiError, shown
 
 SEQUENCES_MAX: Final = 128
 STRINGS_MAX: Final = 200_000  # each key becomes an object of ours: millions of them would hold up everybody
+FIELDS_MAX: Final = 256  # beside the usual ones, at a time
+NAME_CHARS_MAX: Final = 100
 PROMPTS_MAX: Final = 2048  # as OpenAI's own service
 TOKENS_MAX: Final = 2**31 - 1
 BYTES_PER_TOKEN: Final = 4
@@ -26,15 +29,28 @@ STRIPPED: Final = frozenset(
         # Decided by the credential and the configuration, never by the body.
         "priority", "service_tier", "user", "metadata", "store", "safety_identifier",
         # Doors into the engine: other tenants' cache, slots and requests, other hosts, files, code, other keys.
-        "cache_salt", "extra_key", "cache_prompt", "id_slot", "slot_id", "request_id", "rid", "data_parallel_rank",
-        "kv_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room", "lora_path", "prompt_embeds",
-        "chat_template",
+        "cache_salt", "x_cache_salt", "extra_key", "cache_prompt", "id_slot", "slot_id", "request_id", "rid",
+        "data_parallel_rank", "routed_dp_rank", "kv_transfer_params", "vllm_xargs", "session_params", "lora",
+        "lora_path", "bootstrap_host", "bootstrap_port", "bootstrap_room", "prompt_embeds", "chat_template",
+        "custom_logit_processor", "logits_processors",
         "api_base", "base_url", "api_key", "extra_headers", "callback_url", "webhook_url",
+        # What a client's library unpacks by itself, or a gateway of another kind would.
+        "extra_body", "extra_query", "litellm_params", "tenant", "tenant_id", "customer",
         # Engines' own names for fields that are read here under OpenAI's, and what the gateway alone asks of them.
         "n_predict", "n_cmpl", "return_progress",
     }
 )  # fmt: skip
 
+# The usual fields, of which no spelling has to be looked at.
+_USUAL: Final = frozenset(
+    {
+        "model", "messages", "prompt", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens",
+        "temperature", "top_p", "top_k", "min_p", "n", "stop", "seed", "presence_penalty", "frequency_penalty",
+        "repetition_penalty", "logit_bias", "logprobs", "top_logprobs", "response_format", "tools", "tool_choice",
+        "parallel_tool_calls", "reasoning_effort", "encoding_format", "dimensions", "best_of", "echo", "suffix",
+    }
+)  # fmt: skip
+_TEMPLATE_FIELD: Final = "chat_template_kwargs"  # its names are variables of the engine's template, and arguments
 PROMPT_FIELD: Final[dict[Endpoint, str]] = {"chat": "messages", "completions": "prompt", "embeddings": "input"}
 _INCLUDE_USAGE: Final = Raw(b'{"include_usage":true}')
 _TRUE: Final = Raw(b"true")
@@ -116,11 +132,12 @@ def read(endpoint: Endpoint, body: bytes) -> Ask:
     """What `body` asks of `endpoint`. Raises ApiError (400), naming the parameter or the position."""
     fields = _object(body)
     service_tier = None
-    if "service_tier" in fields:
-        service_tier = _decoded(fields, "service_tier", _text_or_null, "a tier's name")
-    if not STRIPPED.isdisjoint(fields):
-        for name in STRIPPED & fields.keys():
-            del fields[name]
+    if not _USUAL.issuperset(fields):
+        if "service_tier" in fields:
+            service_tier = _decoded(fields, "service_tier", _text_or_null, "a tier's name")
+        _strip(fields, [name for name in fields if name not in _USUAL])
+        if _TEMPLATE_FIELD in fields:
+            _strip_template(fields)
     if "model" not in fields:
         raise ApiError(400, "missing_parameter", "`model` is missing; it must be a string.", param="model")
     model = _decoded(fields, "model", _text, "a string")
@@ -139,6 +156,43 @@ def read(endpoint: Endpoint, body: bytes) -> Ask:
     return Ask(
         endpoint, model, fields, stream, include_usage, service_tier, choices, sequences, tokens_in, tokens_out_max
     )
+
+
+def is_stripped(name: str) -> bool:
+    """Whether a field of this name goes to no engine: in any case and with any signs between its letters.
+
+    Nor does one with a name longer than any that an engine knows.
+    """
+    return name in STRIPPED or len(name) > NAME_CHARS_MAX or _letters(name) in _STRIPPED_LETTERS
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name))).lower()
+
+
+_STRIPPED_LETTERS: Final = frozenset(map(_letters, STRIPPED))
+
+
+def _strip(fields: dict[str, Raw], names: Sequence[str]) -> None:
+    if len(names) > FIELDS_MAX:
+        message = f"The body has {len(names)} fields that no engine knows; send at most {FIELDS_MAX} of them."
+        raise ApiError(400, "too_many_fields", message)
+    for name in names:
+        if is_stripped(name):
+            del fields[name]
+
+
+def _strip_template(fields: dict[str, Raw]) -> None:
+    """What stands there goes to the engine's template by name, beside what the gateway has read."""
+    raw = fields[_TEMPLATE_FIELD]
+    if bytes(raw) == b"null":
+        return
+    try:
+        inner = _fields(raw)
+    except msgspec.DecodeError:
+        raise _wrong(_TEMPLATE_FIELD, "an object", raw) from None
+    _strip(inner, tuple(inner))
+    fields[_TEMPLATE_FIELD] = Raw(_encode(inner))
 
 
 def _raw(fields: Mapping[str, bytes]) -> dict[str, Raw]:

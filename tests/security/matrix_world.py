@@ -16,6 +16,7 @@ from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Key
 from commonpool.store.jobs import JobRecord, Task
 from commonpool.store.memory import MemoryStore
+from commonpool.store.prompts import PromptHead, Spoken
 from commonpool.store.releases import Release
 from tests.api.books import HOUR, at, billed, keep, work
 from tests.api.fakes import TENANT, FakeOperations, sources
@@ -92,7 +93,19 @@ def _store() -> MemoryStore:
         store.add_release(Release(tenant, 100, BEFORE, "local", own.note))
         store.add_audit([AuditEntry(BEFORE, BEFORE, 1, "local", "grant", tenant, "allowed", path=own.note)])
     asyncio.run(product.people().accounts.add("ann", "person", PASSWORD, ""))
+    asyncio.run(_keep_prompts(product))
     return store
+
+
+async def _keep_prompts(product: FakeOperations) -> None:
+    """The prompt log of each has what its request asked, and was answered."""
+    for tenant in (OWN, FOREIGN):
+        own = things(tenant)
+        await product.prompts().switch_on(tenant, 30 * 24 * HOUR, "local")
+        head = PromptHead(tenant, BEFORE, own.request, own.app, "echo", "chat", 0)
+        answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine"
+        product.prompts().hear(Spoken(head, own.note.encode(), answer, cut=False, gone=False))
+    await product.prompts().write()
 
 
 def _record(tenant: str) -> Any:

@@ -58,6 +58,7 @@ class Core:
         self.down = False
         self.lose: Tally[str] = Tally()  # so many replies of each call
         self.expected: set[str] = set()
+        self.logging: list[str] = []
         self.config = policy_config()
         self.restart()
 
@@ -106,7 +107,8 @@ class Core:
 
     def _greet(self, hello: bytes) -> bytes:
         self.hall.greet(messages.decode_hello(hello))
-        return messages.encode(Welcome(EPOCH, messages.pack_config(self.config), [], Readiness(ready=True, why="")))
+        ready = Readiness(ready=True, why="")
+        return messages.encode(Welcome(EPOCH, messages.pack_config(self.config), [], ready, self.logging))
 
     async def _news(self, hall: Hall, gateway: str, session: str, seen: int, within_s: float) -> bytes:
         waiting = asyncio.ensure_future(hall.listen(gateway, session, seen, within_s))
@@ -129,9 +131,9 @@ class Core:
 class Client:
     """The relay's side of one request."""
 
-    def __init__(self, desk: RemoteDesk, request_id: str) -> None:
+    def __init__(self, desk: RemoteDesk, request_id: str, key: str = "k1") -> None:
         self.desk = desk
-        self.request = request(request_id)
+        self.request = request(request_id, key=key)
         self.attempts: list[int] = []
         self.parts: list[Part] = []
         self.over: list[str] = []
@@ -168,10 +170,11 @@ class Gateway:
         self.name = name
         self.desk = RemoteDesk(name, session, core, self, lambda: EPOCH, again_s=0.001)
         self.revoked: list[str] = []
+        self.logging: frozenset[str] | None = None
         self._talking = asyncio.ensure_future(self.desk.run())
 
-    def client(self, request_id: str) -> Client:
-        return Client(self.desk, f"{self.name}-{request_id}").submit()
+    def client(self, request_id: str, key: str = "k1") -> Client:
+        return Client(self.desk, f"{self.name}-{request_id}", key).submit()
 
     def welcomed(self, config: Config, keys: list[Key]) -> None:
         assert (config, keys) == (policy_config(), [])
@@ -181,6 +184,9 @@ class Gateway:
 
     def key_changed(self, key: Key) -> None:
         self.revoked.append(key.key_id)
+
+    def log_prompts(self, tenants: frozenset[str]) -> None:
+        self.logging = tenants
 
     async def end(self) -> None:
         self._talking.cancel()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commonpool.cluster.messages import Logging
 from commonpool.core.model import Outcome
 from commonpool.engines.registry import EMBEDDED
 from commonpool.gateway.caches import Part
@@ -59,6 +60,22 @@ def test_what_is_told_of_the_prompt_cache_goes_there_and_back(tmp_path: Path) ->
             client.land()
             client.end()
             await until(lambda: core.use == 0)
+        await gateway.end()
+
+    run(main)
+
+
+def test_a_gateway_knows_whose_prompts_are_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        core.logging = ["support"]
+        gateway = Gateway(core, "a")
+        await until(lambda: gateway.logging == frozenset({"support"}))
+        core.hall.tell_all(Logging(["research", "support"]))
+        await until(lambda: gateway.logging == frozenset({"research", "support"}))
+        core.logging = []
+        core.restart()
+        await until(lambda: gateway.logging == frozenset())
         await gateway.end()
 
     run(main)
@@ -388,5 +405,67 @@ def test_whatever_is_lost_everything_ends_once_and_nothing_stays_taken(
         assert {(each.request_id, each.attempt) for each in core.records} >= storm.ended
         for gateway in storm.gateways:
             await gateway.end()
+
+    run(main)
+
+
+# -- keys that are revoked
+
+
+def test_what_waits_at_any_gateway_with_a_key_that_is_revoked_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        gateways = [Gateway(core, name) for name in "ab"]
+        running = [gateways[0].client(str(number), "lost") for number in range(SLOTS)]
+        await until(lambda: all(each.attempts for each in running))
+        waiting = [gateway.client(f"w{key}", key) for gateway in gateways for key in ("lost", "kept")]
+        await until(lambda: core.waiting == 4)
+        core.desk.key_revoked("lost", "support")
+        await until(lambda: [each.over for each in waiting] == [["key_revoked"], [], ["key_revoked"], []])
+        assert core.waiting == 2
+        running[0].end()  # what runs goes on
+        await until(lambda: sum(len(each.attempts) for each in waiting) == 1)
+        for gateway in gateways:
+            await gateway.end()
+
+    run(main)
+
+
+def test_a_node_that_is_cut_off_while_a_key_is_revoked_gets_nothing_with_it(tmp_path: Path) -> None:
+    """Its gateway does not know of that, and lets the request in; the core does."""
+
+    async def main() -> None:
+        core = Core(tmp_path)
+        gateway = Gateway(core, "a")
+        await until(lambda: gateway.desk.ready()[0])
+        core.down = True
+        lost, kept = gateway.client("1", "lost"), gateway.client("2", "kept")
+        await until(lambda: not gateway.desk.ready()[0])
+        core.desk.key_revoked("lost", "support")
+        assert (lost.attempts, lost.over) == ([], [])  # without the core nothing is sent anywhere
+        core.down = False
+        await until(lambda: kept.attempts == [1] and lost.over == ["key_revoked"])
+        assert lost.attempts == []
+        await gateway.end()
+
+    run(main)
+
+
+def test_a_core_that_was_restarted_knows_which_keys_are_revoked(tmp_path: Path) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        gateway = Gateway(core, "a")
+        running = [gateway.client(str(number), "lost") for number in range(SLOTS)]
+        waiting = gateway.client("w", "lost")
+        await until(lambda: all(each.attempts for each in running) and core.waiting == 1)
+        core.down = True
+        core.restart()
+        core.desk.key_revoked("lost", "support")  # which the product tells it when it starts
+        core.down = False
+        await until(lambda: waiting.over == ["key_revoked"])
+        for each in running:
+            each.end()
+        await until(lambda: core.use == 0)
+        await gateway.end()
 
     run(main)

@@ -1,10 +1,17 @@
 """Who is calling: only the whole right key, only while it lives, and nothing of it is kept or shown."""
 
+import base64
+import hashlib
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from commonpool.core.keys import ALPHABET, KEY_LENGTH
+from commonpool.core.model import Limits
 from commonpool.gateway.identity import Identity, Principal
 from commonpool.store.keys import NewKey, mint, rotate
 from commonpool.store.memory import MemoryStore
@@ -107,6 +114,77 @@ def test_while_a_rotation_overlaps_both_keys_count() -> None:
     clock.now_ns = 150
     assert identity.identify(bearer(KEY), HERE) is None
     assert identity.identify(bearer(new), HERE) is not None
+
+
+def hashes(key: NewKey) -> list[bytes]:
+    """What a reader of the store, of a list or of a log has of a key: everything but the key."""
+    salt, digest = key.key.salt, key.key.digest
+    raw = [salt, digest, salt + digest, digest + salt, hashlib.sha256(key.text.encode()).digest(), bytes(32), b""]
+    written = [spell(each) for each in raw for spell in (bytes.hex, base64.b64encode, base64.urlsafe_b64encode)]
+    parts = [key.key.key_id.encode(), *raw, *(each if isinstance(each, bytes) else each.encode() for each in written)]
+    fitted = [part[: KEY_LENGTH - 14].ljust(KEY_LENGTH - 14, b"0") for part in parts]
+    shaped = [key.text[:14].encode() + part for part in (*parts, *fitted)]
+    return [*parts, *(part.ljust(KEY_LENGTH, b"\0")[:KEY_LENGTH] for part in parts), *shaped]
+
+
+@pytest.mark.parametrize("scheme", ["Bearer ", "Basic ", "Digest ", ""])
+def test_nothing_that_is_kept_of_a_key_is_a_key(scheme: str) -> None:
+    kept = [KEY, mint(tenant="", app="", scope="admin", now_ns=0, role="operator")]
+    identity = Identity([each.key for each in kept], Clock())
+    for key in kept:
+        assert identity.identify(bearer(key), HERE) is not None
+        assert key.text.encode() not in hashes(key)
+        for text in hashes(key):
+            assert identity.identify(scheme.encode() + text, HERE) is None
+
+
+def calls(identity: Identity, header: bytes) -> list[str]:
+    """What is called to find out whose a header is, in order."""
+    found: list[str] = []
+
+    def note(frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call":
+            found.append(frame.f_code.co_name)
+        elif event == "c_call":
+            found.append(arg.__name__)
+
+    sys.setprofile(note)
+    try:
+        identity.identify(header, HERE)
+    finally:
+        sys.setprofile(None)
+    return found[:-1]  # that ends the noting
+
+
+def test_what_is_wrong_of_a_key_changes_nothing_of_what_is_done_to_find_out() -> None:
+    """Digests of one length are compared in constant time, also for an id that nobody has."""
+    identity = Identity([KEY.key, mint(tenant="a", app="chat", now_ns=0).key], Clock())
+    stranger = mint(tenant="a", app="chat", now_ns=0)
+    wrong_secret = KEY.text[:14] + stranger.text[14:]
+    first, *others = (calls(identity, b"Bearer " + text.encode()) for text in (KEY.text, wrong_secret, stranger.text))
+    assert "compare_digest" in " ".join(first)
+    assert others == [first, first]
+
+
+def test_a_key_counts_where_it_may_come_from() -> None:
+    key = mint(tenant="a", app="chat", now_ns=0, networks=("10.0.0.0/8", "fd00::/8"))
+    identity = Identity([key.key], Clock())
+    for peer in ("10.1.2.3", "::ffff:10.1.2.3", "fd00::1"):
+        assert identity.identify(bearer(key), peer) is not None
+    for peer in ("11.0.0.1", "127.0.0.1", "fe80::1", "", None):
+        assert identity.identify(bearer(key), peer) is None
+
+
+def test_what_bounds_a_key_goes_with_it() -> None:
+    limits = Limits(requests_per_minute=5, tokens_out_max=7, run_ns_max=9)
+    key = mint(tenant="a", app="chat", now_ns=0, tiers=("batch",), limits=limits)
+    found = Identity([key.key], Clock()).identify(bearer(key), HERE)
+    assert found is not None
+    assert (found.tiers, found.sizes) == (("batch",), Limits(tokens_out_max=7, run_ns_max=9))
+    admin = mint(tenant="a", app="", scope="admin", now_ns=0, role="viewer", account="robot")
+    found = Identity([admin.key], Clock()).identify(bearer(admin), HERE)
+    assert found is not None
+    assert (found.scope, found.tenant, found.role, found.account) == ("admin", "a", "viewer", "robot")
 
 
 def test_no_raw_key_is_held() -> None:

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Cause, Loan, LoanEnd, Outcome, TokenSource, UsageRecord, Wait
+from commonpool.core.model import (
+    NS_PER_HOUR,
+    NS_PER_S,
+    Cause,
+    Limits,
+    Loan,
+    LoanEnd,
+    Outcome,
+    TokenSource,
+    UsageRecord,
+    Wait,
+)
 from commonpool.core.pricing import round_half_up
 from commonpool.store.contract import (
     DIMENSIONS,
@@ -325,9 +336,15 @@ def test_records_of_some_tenants_fill_their_pages(store: Store) -> None:
 
 def test_a_key_is_kept_as_it_was(store: Store) -> None:
     older = msgspec.structs.replace(KEY, key_id="k0", created_ns=4, models=None, scope="admin", expires_ns=99)
-    store.add_key(KEY)
-    store.add_key(older)
-    assert store.list_keys() == (older, KEY)
+    bounds = {
+        "tiers": (),
+        "networks": ("10.0.0.0/8", "fd00::/8"),
+        "limits": Limits(requests_per_minute=5, run_ns_max=9),
+    }
+    newer = msgspec.structs.replace(KEY, key_id="k2", created_ns=6, role="viewer", account="robot", **bounds)
+    for key in (newer, KEY, older):
+        store.add_key(key)
+    assert store.list_keys() == (older, KEY, newer)
 
 
 def test_an_id_is_taken_once(store: Store) -> None:

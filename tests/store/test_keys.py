@@ -1,10 +1,13 @@
 """Making keys: each is its own, the text is shown once, rotation keeps the rights."""
 
 import hashlib
+from typing import Any
 
+import msgspec
 import pytest
 
-from commonpool.core.keys import ID, is_key
+from commonpool.core.keys import ALPHABET, ID, KEY_LENGTH, SECRET_LENGTH, is_key
+from commonpool.core.model import Limits
 from commonpool.store.contract import KeyNotFoundError
 from commonpool.store.keys import mint, rotate
 from commonpool.store.memory import MemoryStore
@@ -26,6 +29,16 @@ def test_no_two_keys_are_alike() -> None:
     assert len({new.key.salt for new in made}) == 100
 
 
+def test_a_secret_has_128_bits_and_more() -> None:
+    assert len(ALPHABET) == len(set(ALPHABET))
+    assert len(ALPHABET) ** SECRET_LENGTH >= 2**128
+    made = [mint(tenant="a", app="chat", now_ns=7) for _ in range(200)]
+    assert {new.text for new in made if len(new.text) != KEY_LENGTH} == set()
+    for place in range(SECRET_LENGTH):  # each of its characters may be any
+        assert len({new.text[14 + place] for new in made}) > len(ALPHABET) // 2
+    assert min(len(new.key.salt) for new in made) >= 16
+
+
 def test_the_text_is_in_no_representation() -> None:
     new = mint(tenant="a", app="chat", now_ns=7)
     assert new.text not in f"{new} {new!r} {new.key!r}"
@@ -33,13 +46,20 @@ def test_the_text_is_in_no_representation() -> None:
 
 def test_a_successor_has_the_same_rights_and_both_work_for_a_while() -> None:
     store = MemoryStore()
-    old = mint(tenant="a", app="chat", now_ns=100, scope="admin", tier="batch", models=("m",), note="of Ann")
+    bounds: dict[str, Any] = {"tiers": ("batch",), "networks": ("10.0.0.0/8",), "limits": Limits(queue_length=3)}
+    whose: dict[str, Any] = {"role": "viewer", "account": "robot", "note": "of Ann"}
+    old = mint(tenant="a", app="chat", now_ns=100, scope="admin", tier="batch", models=("m",), **bounds, **whose)
     store.add_key(old.key)
     new, ending = rotate(store, old.key.key_id, now_ns=200, overlap_ns=50)
     assert ending.expires_ns == 250
     assert store.list_keys() == (ending, new.key)
     assert (new.key.scope, new.key.tenant, new.key.app, new.key.tier) == ("admin", "a", "chat", "batch")
     assert (new.key.models, new.key.created_ns, new.key.expires_ns, new.key.note) == (("m",), 200, None, "of Ann")
+    assert {name: getattr(new.key, name) for name in (*bounds, *whose)} == bounds | whose
+    own = {"key_id", "salt", "digest", "created_ns"}
+    assert msgspec.structs.asdict(new.key).keys() - own == {
+        name for name in old.key.__struct_fields__ if getattr(old.key, name) == getattr(new.key, name)
+    }
     assert new.text != old.text
 
 

@@ -202,7 +202,8 @@ def _ruled(policy: Policy, setup: Setup) -> Policy:
             group=None,
             resources={},
         )
-        return msgspec.structs.replace(plain, limits=msgspec.structs.replace(plain.limits, concurrent_requests=None))
+        limits = msgspec.structs.replace(plain.limits, concurrent_requests=None)
+        return msgspec.structs.replace(plain, limits=limits, apps={})
 
     return with_tenants(msgspec.structs.replace(policy, pools=pools, groups={}), quota)
 

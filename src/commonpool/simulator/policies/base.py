@@ -11,7 +11,7 @@ import msgspec
 from commonpool.core.effects import Effect
 from commonpool.core.events import Arrived, Event, Submitted
 from commonpool.core.machine import Machine
-from commonpool.core.model import NS_PER_HOUR, Policy, Tenant
+from commonpool.core.model import NS_PER_HOUR, Limits, Policy, Tenant
 
 # Longer than any trace, and still far below 2^63 when it is added to a time since the epoch.
 EVER_NS = 10 * 365 * 24 * NS_PER_HOUR
@@ -59,10 +59,9 @@ class Requeued:
 
 def unpromised(tenant: Tenant) -> Tenant:
     """The tenant without anything that refuses, other than what can never fit."""
-    limits = msgspec.structs.replace(
-        tenant.limits, queue_length=ENDLESS, requests_per_minute=None, tokens_per_minute=None, bytes_per_second=None
-    )
-    return msgspec.structs.replace(tenant, max_wait_ns=EVER_NS, limits=limits)
+    limits = Limits(concurrent_requests=tenant.limits.concurrent_requests, queue_length=ENDLESS)
+    apps = {name: Limits(concurrent_requests=its.concurrent_requests) for name, its in tenant.apps.items()}
+    return msgspec.structs.replace(tenant, max_wait_ns=EVER_NS, limits=limits, apps=apps)
 
 
 def with_tenants(policy: Policy, change: Callable[[Tenant], Tenant]) -> Policy:

@@ -4,13 +4,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 
 from commonpool.access import audit
-from commonpool.access.audit import COUNT_NS, DUE_MAX, AuditLog, Decided
+from commonpool.access.audit import COUNT_NS, DUE_MAX, AuditLog, Decided, Verdict
 from commonpool.access.callers import LOCAL, NOBODY, Caller, by_admin_key
 from commonpool.access.permissions import Permission
-from commonpool.store.audit import AuditEntry, Head
+from commonpool.store.audit import EMPTY, AuditEntry, Head
 from commonpool.store.contract import StoreError
 from commonpool.store.memory import MemoryStore
 
@@ -185,12 +186,11 @@ def test_what_a_caller_sends_neither_fools_a_screen_nor_leaks_a_key(world: World
 def test_what_was_cut_off_while_it_runs_is_noticed(world: World) -> None:
     for _ in range(3):
         asyncio.run(world.log.keep(change()))
-    found, head = asyncio.run(world.log.verify())
-    assert (found, head) == ((), world.store.audit_head())
+    assert asyncio.run(world.log.verify()) == Verdict((), world.store.audit_head(), more=False)
     world.store._audit.pop()
-    found, head = asyncio.run(world.log.verify())
-    assert [fault.number for fault in found] == [3]
-    assert head.number == 2
+    verdict = asyncio.run(world.log.verify())
+    assert [fault.number for fault in verdict.faults] == [3]
+    assert verdict.head.number == 2
 
 
 def test_what_was_cut_off_is_noticed_though_the_log_goes_on(world: World) -> None:
@@ -202,11 +202,11 @@ def test_what_was_cut_off_is_noticed_though_the_log_goes_on(world: World) -> Non
         asyncio.run(world.log.keep(change()))
     assert world.log.tampered is not None
     assert "entry 3 is not there as it was written" in world.log.tampered
-    found, head = asyncio.run(world.log.verify())
-    assert [fault.sentence for fault in found] == [
+    verdict = asyncio.run(world.log.verify())
+    assert [fault.sentence for fault in verdict.faults] == [
         "Entry 3 is another one than the head that was kept: it was written anew."
     ]
-    assert head.number == 4
+    assert verdict.head.number == 4
 
 
 def test_a_commit_whose_answer_was_lost_is_no_harm(world: World) -> None:
@@ -216,16 +216,32 @@ def test_a_commit_whose_answer_was_lost_is_no_harm(world: World) -> None:
         asyncio.run(world.log.keep(change()))
     asyncio.run(world.log.keep(change()))
     assert world.log.tampered is None
-    assert asyncio.run(world.log.verify()) == ((), world.store.audit_head())
+    assert asyncio.run(world.log.verify()) == Verdict((), world.store.audit_head(), more=False)
     assert world.store.audit_head().number == 3
+
+
+def test_a_long_log_is_verified_in_steps(world: World) -> None:
+    entries = [AuditEntry(number, number, 1, "local", "grant", "", "allowed") for number in range(12)]
+    middle = world.store.add_audit(entries[:7])
+    last = world.store.add_audit(entries[7:])
+    store = world.store
+    for at in (4, 11):
+        store._audit[at] = msgspec.structs.replace(store._audit[at], caller="other")
+    log = AuditLog(store, lambda: world.now)
+    found: list[tuple[list[int], int, bool]] = []
+    head, more = EMPTY, True
+    while more:
+        step = asyncio.run(log.verify(head, [middle, last], limit=5))
+        head, more = step.head, step.more
+        found.append(([fault.number for fault in step.faults], head.number, more))
+    assert found == [([5], 5, True), ([], 10, True), ([12], 12, False)]
 
 
 def test_a_log_of_before_goes_on(world: World) -> None:
     asyncio.run(world.log.keep(change()))
     again = AuditLog(world.store, lambda: world.now)
     world.store._audit.clear()
-    found, _ = asyncio.run(again.verify())
-    assert [fault.number for fault in found] == [1]
+    assert [fault.number for fault in asyncio.run(again.verify()).faults] == [1]
 
 
 def test_the_head_is_told_once_an_hour_while_the_log_grows(world: World) -> None:

@@ -26,6 +26,8 @@ ALIKE_MAX: Final = 10_000  # kinds of decisions that are counted at a time; beyo
 DUE_MAX: Final = 10_000  # entries that wait while the store is away; beyond, decisions are only counted as lost
 TEXT_MAX: Final = 200  # of what a caller sends and the log repeats
 PAGE: Final = 5000
+VERIFIED_MAX: Final = 100_000  # entries in one go: about two seconds
+FAULTS_MAX: Final = 1000  # of one go; whoever reads that many knows enough
 HEADS_MAX: Final = 100  # that are remembered of a log that is tampered with again and again
 
 
@@ -40,6 +42,14 @@ class Decided(msgspec.Struct, frozen=True):
     method: str = ""
     path: str = ""
     peer: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What is wrong with a part of the log, up to this head. `more`: there may be entries behind it."""
+
+    faults: tuple[Fault, ...]
+    head: Head
+    more: bool
 
 
 class _Counted(msgspec.Struct):
@@ -119,23 +129,19 @@ class AuditLog:
             del self._due[:due]  # more may have come since
             self._lost -= lost
 
-    async def verify(self, kept: Iterable[Head] = ()) -> tuple[tuple[Fault, ...], Head]:
-        """What is wrong with the log, at most `PAGE` faults, and its head.
+    async def verify(self, start: Head = EMPTY, kept: Iterable[Head] = (), limit: int = VERIFIED_MAX) -> Verdict:
+        """Whether the entries behind a head are as they were written, `limit` of them at most.
 
         `kept` are heads that somebody kept. What this process wrote last is known to it, so what is cut off while it
         runs is noticed, too.
         """
         heads = [self._head, *self._lost_heads, *kept]
 
-        def look() -> tuple[tuple[Fault, ...], Head]:
-            found: list[Fault] = []
-            head = EMPTY
-            for each in faults(_chain(self._store), heads):
-                if isinstance(each, Head):
-                    head = each
-                elif len(found) < PAGE:
-                    found.append(each)
-            return tuple(found), head
+        def look() -> Verdict:
+            entries = list(_behind(self._store, start, limit))
+            more = len(entries) == limit
+            *found, head = faults(entries, heads, start, to_its_end=not more)
+            return Verdict(tuple(found[:FAULTS_MAX]), head, more)  # type: ignore[arg-type] # a head is last, and only there
 
         return await asyncio.to_thread(look)
 
@@ -200,11 +206,12 @@ def _append(store: AuditStore, batch: Sequence[AuditEntry], known: Head) -> tupl
     return head, any(entry.head == known for entry in store.audit_chain(known.number - 1, 1))
 
 
-def _chain(store: AuditStore) -> Iterator[AuditEntry]:
-    after = 0
-    while page := store.audit_chain(after, PAGE):
+def _behind(store: AuditStore, start: Head, limit: int) -> Iterator[AuditEntry]:
+    """The entries behind a head."""
+    after, left = start.number, limit
+    while left and (page := store.audit_chain(after, min(PAGE, left))):
         yield from page
-        after = page[-1].number
+        after, left = page[-1].number, left - len(page)
 
 
 def _clean(text: str) -> str:

@@ -8,7 +8,7 @@ from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, Operations
 from commonpool.api.subjects import ACROSS, PLATFORM, Who
 from commonpool.api.usage import Period, between
-from commonpool.store.audit import FILTERABLE, AuditEntry, Head
+from commonpool.store.audit import EMPTY, FILTERABLE, AuditEntry, Head
 
 ENTRIES_MAX = 1000  # in one answer
 
@@ -24,9 +24,10 @@ class AuditQuery(Period, frozen=True):
 
 
 class VerifyQuery(msgspec.Struct, frozen=True):
-    """`head` is one that was kept, and may be repeated: `NUMBER:HASH`."""
+    """`head` is one that was kept, and may be repeated: `NUMBER:HASH`. `after` is where the verdict before ended."""
 
     head: tuple[str, ...] = ()
+    after: str = ""
 
 
 async def entries(operations: Operations, query: AuditQuery, who: Who) -> wire.AuditEntries:
@@ -39,8 +40,9 @@ async def entries(operations: Operations, query: AuditQuery, who: Who) -> wire.A
 
 
 async def verify(operations: Operations, query: VerifyQuery, _: Who) -> wire.AuditVerdict:
-    faults, head = await operations.audit().verify(map(_head, query.head))
-    return wire.AuditVerdict(not faults, head.number, str(head), faults)
+    start = _head(query.after, "after") if query.after else EMPTY
+    found = await operations.audit().verify(start, [_head(head, "head") for head in query.head])
+    return wire.AuditVerdict(not found.faults, str(found.head), found.faults, found.more)
 
 
 def _before(after: str) -> int | None:
@@ -51,12 +53,12 @@ def _before(after: str) -> int | None:
     return int(after)
 
 
-def _head(text: str) -> Head:
+def _head(text: str, param: str) -> Head:
     try:
         return Head.parse(text)
     except ValueError:
-        message = f"head {text!r} is not what `commonpool audit verify` printed: a number, a colon and 64 digits"
-        raise BadRequestError(message, param="head") from None
+        message = f"{param} {text!r} is not what `commonpool audit verify` printed: a number, a colon and 64 digits"
+        raise BadRequestError(message, param=param) from None
 
 
 def _shown(entry: AuditEntry) -> wire.AuditEntry:
@@ -81,7 +83,7 @@ ENDPOINTS = (
         verify,
         Permission.READ_AUDIT,
         PLATFORM,
-        "Whether the log is as it was written, and its head",
+        "Whether the log is as it was written, in steps from its first entry on",
         wire.AuditVerdict,
         VerifyQuery,
     ),

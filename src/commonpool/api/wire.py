@@ -114,7 +114,7 @@ class LoanStatus(msgspec.Struct, frozen=True):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """A replica now. `state` is starting, ready, unknown, draining or stopping.
+    """A replica now. `state` is starting, ready, failing (its circuit is open), unknown, draining or stopping.
 
     `node` and `devices` are where it runs, where its pool's nodes are known.
     """
@@ -545,6 +545,70 @@ class PolicyFiles(msgspec.Struct, frozen=True):
     digest: str
 
 
+# -- prompts ----------------------------------------------------------------------------------------------------------
+
+
+class PromptLogOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is asked and answered from now on is kept for `keep_ns`."""
+
+    keep_ns: int = 30 * 86_400_000_000_000
+
+
+class PromptLog(msgspec.Struct, frozen=True):
+    """A tenant's prompt log. `since_ns`, `keep_ns` and `switched_by` are None where it is off.
+
+    `kept_bytes` is what is kept of it, encrypted; `lost` are the entries since the start that there was no room for.
+    """
+
+    tenant: str
+    since_ns: int | None
+    keep_ns: int | None
+    switched_by: str | None
+    kept_bytes: int
+    lost: int
+
+
+class PromptEntry(msgspec.Struct, frozen=True):
+    """One request of a prompt log; `at_ns` is when it arrived, `status` what the client got, 499 where it left."""
+
+    request_id: str
+    at_ns: int
+    app: str
+    model: str
+    endpoint: str
+    status: int
+    size: int
+
+
+class PromptEntries(msgspec.Struct, frozen=True):
+    """Entries, the newest first. `after` asks for those that follow, None where these are the last."""
+
+    log: PromptLog
+    entries: tuple[PromptEntry, ...]
+    after: str | None
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """What was asked and answered. A streamed answer is as it would be in one piece. `cut`: one is not whole."""
+
+    about: PromptEntry
+    asked: str
+    answered: str
+    cut: bool
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """So many entries were deleted."""
+
+    count: int
+
+
+class Rotated(msgspec.Struct, frozen=True):
+    """So many data keys were wrapped anew by the master key in force."""
+
+    count: int
+
+
 # -- the audit log ----------------------------------------------------------------------------------------------------
 
 
@@ -578,9 +642,12 @@ class AuditEntries(msgspec.Struct, frozen=True):
 
 
 class AuditVerdict(msgspec.Struct, frozen=True):
-    """Whether the log is as it was written: `faults` says where it is not. `head` is what to keep elsewhere."""
+    """Whether the log is as it was written, up to `head`: `faults` says where it is not.
+
+    `more`: it may go on behind that; ask again `after` it. The last head is what to keep elsewhere.
+    """
 
     whole: bool
-    entries: int
     head: str
     faults: tuple[Fault, ...]
+    more: bool

@@ -125,14 +125,17 @@ class Fault(msgspec.Struct, frozen=True):
     sentence: str
 
 
-def faults(chain: Iterable[AuditEntry], kept: Iterable[Head] = ()) -> Iterator[Fault | Head]:
-    """What is wrong with the log, whose entries these are in order from the first one; at the end its head.
+def faults(
+    chain: Iterable[AuditEntry], kept: Iterable[Head] = (), start: Head = EMPTY, *, to_its_end: bool = True
+) -> Iterator[Fault | Head]:
+    """What is wrong with these entries, in order from the one after `start`; at last the head that they come to.
 
-    `kept` are heads that were kept elsewhere: an entry that differs from one of them, or is not there, was tampered
-    with even where the chain is whole.
+    `kept` are heads that were kept elsewhere: an entry that differs from one of them was tampered with even where the
+    chain is whole. So was the log, where they are behind its end; it may go on where this is not `to_its_end`.
     """
-    wanted = sorted({head for head in kept if head.number}, key=lambda head: (head.number, head.hash), reverse=True)
-    number, digest = 0, BEGINNING
+    wanted = sorted({head for head in kept if head.number > start.number}, key=lambda head: (head.number, head.hash))
+    wanted.reverse()
+    number, digest = start.number, start.hash
     for entry in chain:
         if entry.number != number + 1:
             yield _gap(number, entry.number)
@@ -143,7 +146,7 @@ def faults(chain: Iterable[AuditEntry], kept: Iterable[Head] = ()) -> Iterator[F
             head = wanted.pop()
             if head.number == number and head.hash != digest:
                 yield Fault(number, f"Entry {number} is another one than the head that was kept: it was written anew.")
-    for head in reversed(wanted):
+    for head in reversed(wanted) if to_its_end else ():
         yield Fault(head.number, f"The log ends at entry {number}, and the head that was kept is entry {head.number}.")
     yield Head(number, digest)
 

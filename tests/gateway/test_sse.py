@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonpool.core.model import TokenSource, Usage
-from commonpool.gateway.sse import EVENT_BYTES_MAX, EventStream, EventTooLargeError, ProgressStream, payloads
+from commonpool.engines.heard import payloads
+from commonpool.gateway.sse import EVENT_BYTES_MAX, EventStream, EventTooLargeError, ProgressStream
 from tests.gateway.fakes import done_event, event, progress_event, text_event, usage_event, usage_json
 
 ENDINGS = [b"\n\n", b"\r\n\r\n"]

@@ -18,6 +18,7 @@ class Permission(enum.StrEnum):
     READ_NODES = "read_nodes"
     READ_REQUESTS = "read_requests"
     READ_PROMPTS = "read_prompts"
+    KEEP_PROMPTS = "keep_prompts"
 
     READ_BILLS = "read_bills"
     CLOSE_PERIOD = "close_period"
@@ -39,6 +40,7 @@ class Permission(enum.StrEnum):
     REVOKE_KEYS = "revoke_keys"
     MANAGE_ACCOUNTS = "manage_accounts"
     MANAGE_ACCESS = "manage_access"
+    ROTATE_SECRETS = "rotate_secrets"
     READ_AUDIT = "read_audit"
 
     @property
@@ -49,6 +51,7 @@ class Permission(enum.StrEnum):
 
 CHANGES: Final = frozenset(
     {
+        Permission.KEEP_PROMPTS,
         Permission.CLOSE_PERIOD,
         Permission.ADD_READING,
         Permission.GRANT,
@@ -60,6 +63,7 @@ CHANGES: Final = frozenset(
         Permission.REVOKE_KEYS,
         Permission.MANAGE_ACCOUNTS,
         Permission.MANAGE_ACCESS,
+        Permission.ROTATE_SECRETS,
     }
 )
 
@@ -74,6 +78,7 @@ WORDS: Final[dict[Permission, str]] = {
     Permission.READ_NODES: "see nodes, devices, who has them, and where work would go",
     Permission.READ_REQUESTS: "ask what became of one request and what it cost",
     Permission.READ_PROMPTS: "read what was asked and answered",
+    Permission.KEEP_PROMPTS: "have what is asked and answered kept, or deleted",
     Permission.READ_BILLS: "read bills",
     Permission.CLOSE_PERIOD: "close a month",
     Permission.ADD_READING: "report what was metered elsewhere",
@@ -90,6 +95,7 @@ WORDS: Final[dict[Permission, str]] = {
     Permission.REVOKE_KEYS: "revoke keys",
     Permission.MANAGE_ACCOUNTS: "manage accounts",
     Permission.MANAGE_ACCESS: "change who may come and what they may do",
+    Permission.ROTATE_SECRETS: "have another master key wrap what is secret in the store",
     Permission.READ_AUDIT: "read and verify the audit log",
 }
 """Each permission as it stands in a sentence behind "may"."""

@@ -31,6 +31,7 @@ from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, Task
 from commonpool.store.keys import NewKey
 from commonpool.store.ledger import EndPlace, Reading, Reconciliation
+from commonpool.store.prompts import PromptHead, PromptLog, PromptPlace, PromptText
 from commonpool.store.releases import Release
 
 
@@ -174,6 +175,35 @@ class Bills(Protocol):
         """The attempts that a bill's work is made of, in pages as the store's, with their postings in the period."""
 
 
+class Prompts(Protocol):
+    """The prompt logs of tenants. What cannot be encrypted or opened is a SecretsError."""
+
+    @property
+    def lost(self) -> Mapping[str, int]:
+        """By tenant, the entries since the start that there was no room for."""
+
+    def log_of(self, tenant: str) -> PromptLog | None:
+        """A tenant's log, None where it is off."""
+
+    async def switch_on(self, tenant: str, keep_ns: int, by: str) -> PromptLog:
+        """Keep what it asks from now on."""
+
+    async def switch_off(self, tenant: str) -> None:
+        """Keep nothing of what it asks from now on."""
+
+    async def heads(self, tenant: str, before: PromptPlace | None, limit: int) -> Sequence[PromptHead]:
+        """Its entries, the newest first; what ended before the call is among them."""
+
+    async def kept_bytes(self, tenant: str) -> int:
+        """How much is kept of it."""
+
+    async def show(self, tenant: str, request_id: str) -> tuple[PromptHead, PromptText] | None:
+        """An entry, opened; None where there is none."""
+
+    async def delete(self, tenant: str, request_id: str | None = None) -> int:
+        """Delete an entry, or all of a tenant's with their data key; returns how many there were."""
+
+
 class Operations(Protocol):
     """The running product, as its operators see it."""
 
@@ -199,6 +229,12 @@ class Operations(Protocol):
         self, filters: Filters, since_ns: int, until_ns: int, before: int | None, limit: int
     ) -> Sequence[AuditEntry]:
         """As the store's, and complete but for what is still counted."""
+
+    def prompts(self) -> Prompts:
+        """The prompt logs."""
+
+    async def rotate_secrets(self) -> int:
+        """Have the master key in force wrap every data key; how many another one had wrapped. Raises SecretsError."""
 
     def status(self) -> wire.Status:
         """Pools, tenants, replicas and open loans at this moment; `wire` and `views` help to make it."""

@@ -19,6 +19,7 @@ from commonpool.cli import (
     bill,
     compare,
     config,
+    doctor,
     explain,
     grants,
     hints,
@@ -67,6 +68,7 @@ for command in (
     simulate.simulate,
     advise.advise,
     compare.compare,
+    doctor.doctor,
     config.schema,
     version.version,
 ):

@@ -24,6 +24,7 @@ from commonpool.cluster.messages import (
     Hello,
     KeyChanged,
     Landed,
+    Logging,
     News,
     Readiness,
     Reconfigured,
@@ -70,6 +71,9 @@ class Branch(Protocol):
 
     def key_changed(self, key: Key) -> None:
         """Whom a key stands for from now on."""
+
+    def log_prompts(self, tenants: frozenset[str]) -> None:
+        """Whose prompts are told to the core from now on."""
 
 
 class _Open:
@@ -214,6 +218,7 @@ class RemoteDesk:
         self._away_since = None
         self._readiness = welcome.readiness
         self._branch.welcomed(messages.unpack_config(welcome.config), welcome.keys)
+        self._branch.log_prompts(frozenset(welcome.logging))
 
     def _hello(self) -> Hello:
         lost = [*self._sending, *self._outbox]
@@ -316,17 +321,8 @@ class RemoteDesk:
 
     def _heed(self, news: News) -> None:
         match news:
-            case Go(request_id, attempt, wait_ns, waits, address, part):
-                request = self._open.get(request_id)
-                if request is None:  # its client left in the moment of the decision
-                    self.landed(request_id, attempt, ran=False)
-                    self._send(Ended(request_id, attempt, Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE))
-                    return
-                request.attempt = attempt
-                request.started = self.now()
-                request.replica_id = address.replica_id
-                request.end = None
-                request.waiter.dispatched(messages.target_of(address), attempt, wait_ns, waits, part)
+            case Go():
+                self._go(news)
             case Refuse(request_id):
                 if request := self._open.pop(request_id, None):
                     request.waiter.refused(news)
@@ -335,10 +331,25 @@ class RemoteDesk:
                     request.waiter.failed()
             case KeyChanged(key):
                 self._branch.key_changed(key)
+            case Logging(tenants):
+                self._branch.log_prompts(frozenset(tenants))
             case Reconfigured(config):
                 self._branch.reconfigured(messages.unpack_config(config))
             case Readiness():
                 self._readiness = news
+
+    def _go(self, news: Go) -> None:
+        request = self._open.get(news.request_id)
+        if request is None:  # its client left in the moment of the decision
+            self.landed(news.request_id, news.attempt, ran=False)
+            self._send(Ended(news.request_id, news.attempt, Outcome.CANCELLED, Usage(), STATUS_CLIENT_GONE))
+            return
+        request.attempt = news.attempt
+        request.started = self.now()
+        request.replica_id = news.target.replica_id
+        request.end = None
+        target = messages.target_of(news.target)
+        request.waiter.dispatched(target, news.attempt, news.wait_ns, news.waits, news.part)
 
 
 def _away(request_id: str) -> Refuse:

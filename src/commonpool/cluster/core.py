@@ -112,6 +112,12 @@ class CoreActor:
             return UNKNOWN
         return messages.encode(await fleet.hall.listen(gateway, session, seen, within_s))
 
+    async def overheard(self, overheard: bytes) -> bytes:
+        fleet = self._house.fleet
+        if fleet is not None:
+            fleet.overheard(messages.decode_overheard(overheard))
+        return b""
+
     # -- inside ----------------------------------------------------------------------------------------------------
 
     @property

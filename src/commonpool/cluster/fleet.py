@@ -17,13 +17,14 @@ from commonpool.backends.ray.strays import END_S, Attempt
 from commonpool.cluster import messages
 from commonpool.cluster.counter import Counter, Hall
 from commonpool.cluster.gateway import GatewayActor
-from commonpool.cluster.messages import Hello, KeyChanged, Readiness, Reconfigured, Welcome
+from commonpool.cluster.messages import Hello, KeyChanged, Logging, Overheard, Readiness, Reconfigured, Welcome
 from commonpool.config.structs import Address, Config, NodeConfig
 from commonpool.core.events import HostLoad
 from commonpool.core.model import NS_PER_S, Node
 from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.identity import Identity
 from commonpool.store.contract import Key
+from commonpool.store.prompts import Listener
 
 PREFIX: Final = "gateway-"
 BACK_S: Final = 5.0  # for gateways of before to say what runs there; they find a new core within a fraction of it
@@ -68,6 +69,7 @@ class Fleet:
         ready: Callable[[], tuple[bool, str]],
         limits: Callable[[str, str, str], bytes],
         failed: Callable[[int, str], None],
+        listener: Listener,
         reconfigured: Callable[[], None],
     ) -> None:
         self._config = config
@@ -77,6 +79,8 @@ class Fleet:
         self._ready = ready
         self._limits = limits
         self._failed = failed
+        self._listener = listener
+        self._logging: list[str] = []
         self._reconfigured = reconfigured
         self._desk = desk
         self._address = config.listen.gateway
@@ -103,6 +107,10 @@ class Fleet:
         self._config = config
         self.hall.tell_all(Reconfigured(messages.pack_config(config)))
         self._reconfigured()
+
+    def log_prompts(self, tenants: frozenset[str]) -> None:
+        self._logging = sorted(tenants)
+        self.hall.tell_all(Logging(self._logging))
 
     async def drain(self, within_ns: int) -> int:
         """Let what waits and runs finish at every gateway; how many were cut."""
@@ -180,8 +188,19 @@ class Fleet:
         """A gateway says what it has."""
         self.hall.greet(hello)
         return Welcome(
-            self._clock(), messages.pack_config(self._config), list(self._identity.keys.values()), self._readiness
+            self._clock(),
+            messages.pack_config(self._config),
+            list(self._identity.keys.values()),
+            self._readiness,
+            self._logging,
         )
+
+    def overheard(self, overheard: Overheard) -> None:
+        """What was asked and answered at a gateway, of tenants that keep it."""
+        for spoken in overheard.spoken:
+            self._listener.hear(spoken)
+        for tenant, count in overheard.lost.items():
+            self._listener.lose(tenant, count)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

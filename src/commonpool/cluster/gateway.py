@@ -15,6 +15,7 @@ from commonpool.app import Clock
 from commonpool.backends.discovery import Discovery
 from commonpool.backends.ray import strays
 from commonpool.cluster.branch import RemoteDesk
+from commonpool.cluster.overhearing import Overhearing
 from commonpool.config.structs import Address, Config, NodeConfig
 from commonpool.core.events import HostLoad
 from commonpool.core.model import Node
@@ -44,6 +45,9 @@ class CoreActorCalls:
     async def listen(self, gateway: str, session: str, seen: int, within_s: float) -> bytes:
         return await self._call("listen", gateway, session, seen, within_s)
 
+    async def overheard(self, overheard: bytes) -> bytes:
+        return await self._call("overheard", overheard)
+
     async def _call(self, name: str, *args: Any) -> bytes:
         if self._actor is None:
             self._actor = await asyncio.to_thread(ray.get_actor, CORE)
@@ -65,7 +69,9 @@ class GatewayActor:
         self._clock = clock
         self._session = secrets.token_hex(8)
         self._identity = Identity((), clock)
-        self._desk = RemoteDesk(name, self._session, CoreActorCalls(), self, clock)
+        core = CoreActorCalls()
+        self._desk = RemoteDesk(name, self._session, core, self, clock)
+        self._overhearing = Overhearing(core.overheard)
         self._gateway = Gateway(
             config,
             self._desk,
@@ -75,10 +81,12 @@ class GatewayActor:
             ready=self._desk.ready,
             limits=self._desk.limits,
             failed=lambda _status, code: self._desk.answered(code),
+            listener=self._overhearing,
         )
         self._discovery = Discovery(ours=psutil.pids)  # the node's GPUs are held for the product alone
         self._listening = asyncio.ensure_future(self._gateway.start(address))
         self._talking = asyncio.ensure_future(self._desk.run())
+        self._telling = asyncio.ensure_future(self._overhearing.run())
 
     # -- what the core actor calls ---------------------------------------------------------------------------------
 
@@ -121,6 +129,7 @@ class GatewayActor:
 
     async def close(self) -> None:
         await self._gateway.close()
+        await self._overhearing.tell()
 
     # -- Branch ----------------------------------------------------------------------------------------------------
 
@@ -133,6 +142,9 @@ class GatewayActor:
 
     def key_changed(self, key: Key) -> None:
         self._identity.add(key)
+
+    def log_prompts(self, tenants: frozenset[str]) -> None:
+        self._gateway.log_prompts(tenants)
 
     def _identify(self, authorization: bytes, peer: str | None) -> Principal | None:
         return self._identity.identify(authorization, peer)

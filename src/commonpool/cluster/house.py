@@ -83,6 +83,7 @@ class RayHouse:
             ready=options["ready"],
             limits=options["limits"],
             failed=options["failed"],
+            listener=options["listener"],
             reconfigured=self._reconfigured,
         )
         return self.fleet

@@ -18,6 +18,7 @@ from commonpool.engines.base import Target
 from commonpool.engines.registry import ADAPTERS
 from commonpool.gateway.caches import Part
 from commonpool.store.contract import Key
+from commonpool.store.prompts import Spoken
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
@@ -92,7 +93,20 @@ class Readiness(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-News = Go | Refuse | Fail | KeyChanged | Reconfigured | Readiness
+class Logging(msgspec.Struct, frozen=True, tag=True):
+    """What these tenants ask, and are answered, is to be told from now on (`Prompts`)."""
+
+    tenants: list[str]
+
+
+News = Go | Refuse | Fail | KeyChanged | Reconfigured | Readiness | Logging
+
+
+class Overheard(msgspec.Struct, frozen=True):
+    """What was asked and answered at a gateway, and how many more of each tenant there was no room for."""
+
+    spoken: list[Spoken]
+    lost: dict[str, int]
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -137,6 +151,7 @@ class Welcome(msgspec.Struct, frozen=True):
     config: bytes
     keys: list[Key]
     readiness: Readiness
+    logging: list[str] = []
 
 
 encode: Final = msgspec.msgpack.Encoder().encode
@@ -144,6 +159,7 @@ decode_batch: Final = msgspec.msgpack.Decoder(Batch).decode
 decode_reply: Final = msgspec.msgpack.Decoder(Reply).decode
 decode_hello: Final = msgspec.msgpack.Decoder(Hello).decode
 decode_welcome: Final = msgspec.msgpack.Decoder(Welcome).decode
+decode_overheard: Final = msgspec.msgpack.Decoder(Overheard).decode
 
 
 def pack_config(config: Config) -> bytes:

@@ -6,17 +6,16 @@ for the end, because a request is settled before its last bytes are sent.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from commonpool.core.model import TokenSource, Usage
+from commonpool.engines.heard import events, payload_of
 from commonpool.gateway.answers import chunk_of, event_error, usage_chunk, without_usage
 from commonpool.gateway.errors import ApiError
 
 EVENT_BYTES_MAX: Final = 1024 * 1024
 DONE: Final = b"data: [DONE]\n\n"
 _ENDS: Final = (b"\n\n", b"\n\r\n")
-_BOUNDARY: Final = re.compile(rb"\n\r?\n")
 _PROGRESS: Final = b'"prompt_progress":'  # with its colon, so that no text looks like it
 _usage_in = re.compile(rb'"usage"\s*:\s*\{').search
 # One event carries one token for each of these that is not empty; a quote inside a string is escaped, so text that
@@ -86,11 +85,11 @@ class EventStream:
 
     def _sift(self, data: bytes) -> bytes:
         """`data`, whole events, without those the client is not to see."""
-        return b"".join([self._sifted(event) for event in _events(data) if not self.done])
+        return b"".join([self._sifted(event) for event in events(data) if not self.done])
 
     def _sifted(self, event: bytes) -> bytes:
         """What the client gets of this event; notes what it says."""
-        payload = _payload(event)
+        payload = payload_of(event)
         if payload == b"[DONE]":
             self.done = True
             return b""
@@ -130,24 +129,3 @@ class ProgressStream(EventStream):
 
     def _sifted(self, event: bytes) -> bytes:
         return b"" if _PROGRESS in event else super()._sifted(event)
-
-
-def payloads(data: bytes) -> Iterator[bytes]:
-    """What the events of `data`, whole ones, carry; comments carry nothing, and `[DONE]` is left out."""
-    for event in _events(data):
-        payload = _payload(event)
-        if payload and payload != b"[DONE]":
-            yield payload
-
-
-def _events(data: bytes) -> Iterator[bytes]:
-    start = 0
-    for found in _BOUNDARY.finditer(data):
-        yield data[start : found.end()]
-        start = found.end()
-
-
-def _payload(event: bytes) -> bytes:
-    """The data of an event: its `data:` lines, without the field name and one blank."""
-    lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
-    return lines[0].strip() if len(lines) == 1 else b"\n".join(lines)

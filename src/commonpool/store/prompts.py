@@ -33,6 +33,43 @@ class PromptHead(msgspec.Struct, frozen=True):
     size: int = 0
 
 
+class Spoken(msgspec.Struct, frozen=True):
+    """What was asked and answered, before it is sealed. `asked` is the request's body.
+
+    `answered` is what went over the client's connection, head and all. `cut`: there was more of one of them. `gone`:
+    the client left before the end. The status in `head` is not known yet.
+    """
+
+    head: PromptHead
+    asked: bytes
+    answered: bytes
+    cut: bool
+    gone: bool
+
+    @property
+    def size(self) -> int:
+        """How much memory it takes, about."""
+        return len(self.asked) + len(self.answered)
+
+
+class Listener(Protocol):
+    """Who keeps what is asked and answered. Waits for nothing."""
+
+    def hear(self, spoken: Spoken) -> None:
+        """Keep it, where there is room."""
+
+    def lose(self, tenant: str, count: int) -> None:
+        """There was no room for so many."""
+
+
+class PromptText(msgspec.Struct, frozen=True):
+    """What is sealed of an entry. A streamed answer is as it would be in one piece. `cut`: one of them is not whole."""
+
+    asked: bytes
+    answered: bytes
+    cut: bool
+
+
 class SealedPrompt(msgspec.Struct, frozen=True):
     """An entry."""
 

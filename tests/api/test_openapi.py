@@ -80,6 +80,20 @@ def test_what_is_open_is_so_by_the_policies_and_nothing_else_is() -> None:
     assert {each for each in Permission if authority.decide(NOBODY, each).allowed} == openapi.OPEN
 
 
+def test_every_call_says_how_it_is_refused_and_none_that_it_fails() -> None:
+    refused = {
+        operation["operationId"]: {int(status) for status in operation["responses"] if status >= "400"}
+        for methods in document()["paths"].values()
+        for operation in methods.values()
+    }
+    assert refused["health_healthz"] == {400, 503}
+    assert refused["status_status"] == {400, 401, 403, 503}
+    assert refused["jobs_show"] == {400, 401, 403, 404, 503}
+    assert refused["config_apply_config"] == {400, 401, 403, 409, 413, 422, 503}
+    assert refused["sessions_log_in"] == {400, 401, 403, 413, 429, 503}
+    assert 500 not in set[int]().union(*refused.values())
+
+
 def test_page_lists_everything_and_loads_nothing_from_elsewhere(local: TestClient) -> None:
     page = local.get("/docs").text
     for endpoint in routes.ENDPOINTS:

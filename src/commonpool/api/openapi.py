@@ -18,6 +18,7 @@ from commonpool.api.subjects import PLATFORM, Who
 
 # What asks for nothing, unless an operator's own policies forbid it.
 OPEN = frozenset({Permission.READ_HEALTH, Permission.READ_DESCRIPTION, Permission.LOG_IN})
+LOGS_IN = frozenset({Permission.LOG_IN, Permission.READ_SELF})  # with a password, of which there are only so many tries
 
 REF = "#/components/schemas/{name}"
 
@@ -75,7 +76,7 @@ def _describe(endpoint: Endpoint, parameters: dict[str, Any] | None) -> dict[str
         "x-permission": endpoint.action.value,
         "responses": {
             **{str(status): success for status in sorted(statuses)},
-            "default": failure,
+            **{str(status): failure for status in _failures(endpoint)},
         },
     }
     # Without a key means from the same machine.
@@ -94,6 +95,24 @@ def _describe(endpoint: Endpoint, parameters: dict[str, Any] | None) -> dict[str
     if endpoint.body is not None:
         described["requestBody"] = {"required": True, "content": {JSON: {"schema": _schema(endpoint.body)}}}
     return described
+
+
+def _failures(endpoint: Endpoint) -> list[int]:
+    """With which statuses it may be refused. A fault of ours (500) is no answer that anyone is to expect."""
+    found = {400, 503}
+    if endpoint.action not in OPEN:
+        found |= {401, 403}
+    if "{" in endpoint.path:
+        found.add(404)
+    if endpoint.action.changes or endpoint.action is Permission.READ_PROMPTS:
+        found.add(409)
+    if endpoint.body is not None:
+        found.add(413)
+    if endpoint.body is wire.Configuration:
+        found.add(422)
+    if endpoint.action in LOGS_IN:
+        found |= {401, 403, 429}
+    return sorted(found)
 
 
 def _schema(kind: Any) -> dict[str, Any]:

@@ -192,8 +192,9 @@ class _Run:
         if isinstance(task, Request):
             self._requests += 1
             self._requests_waiting += 1
-            if self._patience_ns is not None:
-                self._push(now + self._patience_ns, _GIVES_UP, None, live)
+            patience_ns = self._patience_ns if arrival.patience_ns is None else arrival.patience_ns
+            if patience_ns is not None:
+                self._push(now + patience_ns, _GIVES_UP, None, live)
             self._send(Arrived(task), now)
         else:
             self._jobs_waiting += 1

@@ -8,8 +8,9 @@ from commonpool.core.model import Job, Request
 class Arrival(msgspec.Struct, frozen=True, gc=False):
     """A task and when it comes, nanoseconds since the epoch; and what the machine is not told: how long it will be.
 
-    A request takes `tokens_in`, and produces `tokens_out` in each of its sequences if nothing cuts it. A job runs for
-    `duration_ns`, counted from each start.
+    A request takes `tokens_in`, and produces `tokens_out` in each of its sequences if nothing cuts it; `patience_ns` is
+    how long its client waits for a first token, None as the others do. A job runs for `duration_ns`, counted from each
+    start.
     """
 
     at_ns: int
@@ -17,6 +18,7 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
     tokens_in: int = 0
     tokens_out: int = 0
     duration_ns: int = 0
+    patience_ns: int | None = None
 
 
 class Workload(msgspec.Struct, frozen=True):

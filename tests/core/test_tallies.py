@@ -373,7 +373,8 @@ def job_world(**limits: int) -> World:
     return World(policy(a, milli_gpu=8000, resources={"cpu_milli": 16_000, "memory_mib": 4096}), replicas=0)
 
 
-def submit(world: World, name: str, milli_gpu: int, app: str = "app", **resources: Any) -> list[str]:
+def submit(world: World, name: str, milli_gpu: int, app: str = "app", **also: Any) -> list[str]:
+    resources: Any = also
     return started(world.send(Submitted(Job(name, "a", app, "main", "batch", milli_gpu, resources))))
 
 

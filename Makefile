@@ -143,6 +143,10 @@ bench-gateway: $(DEV) ## measure the data plane beside a plain proxy
 bench-sharing: $(DEV) ## measure what sharing gives a department, on the real engine
 	@$(BIN)/python -m benchmarks.bench_sharing
 
+.PHONY: bench-neighbours
+bench-neighbours: $(DEV) ## measure a noisy neighbour beside a quiet tenant, on the real engine, write docs/results/neighbours.md
+	@$(BIN)/python -m benchmarks.bench_neighbours
+
 .PHONY: bench-advice
 bench-advice: $(DEV) ## advise quotas from one week, test them on the next (COMMONPOOL_TRACES=FOLDER), write docs/results/advice.md
 	@$(MAKE) --no-print-directory compile || echo "simulating with the pure core"

@@ -15,7 +15,7 @@ from commonpool.cluster.messages import Readiness, Welcome
 from commonpool.config.structs import Config
 from commonpool.core import views
 from commonpool.core.effects import Refuse
-from commonpool.core.events import Ended
+from commonpool.core.events import Ended, Recalled
 from commonpool.core.machine import Machine
 from commonpool.core.model import Outcome, Replica, Request, Usage, UsageRecord, Wait
 from commonpool.engines.base import Adapter, Target
@@ -135,13 +135,18 @@ class Client:
         self.desk = desk
         self.request = request(request_id, key=key)
         self.attempts: list[int] = []
+        self.targets: list[Target] = []
         self.parts: list[Part] = []
         self.over: list[str] = []
 
     def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
         assert (target.url, wait_ns >= 0, waits is not None) == (TARGET.url, True, True)
         self.attempts.append(attempt)
+        self.targets.append(target)
         self.parts.append(part)
+
+    def recalled(self) -> None:
+        self.over.append("recalled")
 
     def refused(self, refusal: Refuse) -> None:
         self.over.append(str(refusal.reason))
@@ -151,6 +156,10 @@ class Client:
 
     def submit(self) -> "Client":
         self.desk.submit(self.request, self)
+        return self
+
+    def recall(self) -> "Client":
+        self.desk.recall(Recalled(self.request, Usage(10, 10, 5), 100), self)
         return self
 
     def land(self) -> None:
@@ -175,6 +184,10 @@ class Gateway:
 
     def client(self, request_id: str, key: str = "k1") -> Client:
         return Client(self.desk, f"{self.name}-{request_id}", key).submit()
+
+    def recalled(self, request_id: str) -> Client:
+        """One whose answer is kept."""
+        return Client(self.desk, f"{self.name}-{request_id}").recall()
 
     def welcomed(self, config: Config, keys: list[Key]) -> None:
         assert (config, keys) == (policy_config(), [])

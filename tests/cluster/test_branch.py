@@ -81,6 +81,50 @@ def test_a_gateway_knows_whose_prompts_are_kept(tmp_path: Path) -> None:
     run(main)
 
 
+def test_an_answer_that_is_kept_is_counted_once_whatever_is_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        gateway = Gateway(core, "a")
+        first = gateway.recalled("1")
+        await until(lambda: first.over == ["recalled"])
+        assert gateway.desk.limits("support", "helpdesk", "k1") == b"support/helpdesk/k1"
+        core.lose["tell"] = core.lose["listen"] = 1
+        second = gateway.recalled("2")
+        await until(lambda: second.over == ["recalled"])
+        await quiet(core)
+        core.down = True
+        third = gateway.recalled("3")
+        core.expected = {"a", "b"}  # it needs nothing of what b may have
+        core.restart()
+        core.down = False
+        await until(lambda: third.over == ["recalled"])
+        assert [(each.request_id, each.attempt, each.tokens_cached) for each in core.records] == [
+            (f"a-{number}", 1, 10) for number in (1, 2, 3)
+        ]
+        assert (core.use, core.waiting, first.attempts, third.attempts) == (0, 0, [], [])
+        left = gateway.recalled("4")
+        gateway.desk.cancel("a-4")
+        await quiet(core)
+        assert left.over == []
+        await gateway.end()
+
+    run(main)
+
+
+def test_a_gateway_knows_what_build_answers(tmp_path: Path) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        gateway = Gateway(core, "a")
+        client = gateway.client("1")
+        await until(lambda: client.attempts == [1])
+        (target,) = client.targets
+        assert (target.model, target.build) == ("tiny", core.config.policy.deployments["tiny"].engine)
+        client.end()
+        await gateway.end()
+
+    run(main)
+
+
 def test_what_happens_in_one_turn_is_one_call(tmp_path: Path) -> None:
     async def main() -> None:
         core = Core(tmp_path)
@@ -337,13 +381,16 @@ class Storm:
     def act(self) -> None:
         """One thing happens."""
         what = self._dice.choices(
-            [self.arrive, self.end, self.fail, self.leave, self.core.restart, self.stumble, self.lose],
-            [40, 24, 6, 8, 7, 5, 10],
+            [self.arrive, self.recall, self.end, self.fail, self.leave, self.core.restart, self.stumble, self.lose],
+            [36, 4, 24, 6, 8, 7, 5, 10],
         )[0]
         what()
 
     def arrive(self) -> None:
         self.clients.append(self._dice.choice(self.gateways).client(str(len(self.clients))))
+
+    def recall(self) -> None:
+        self.clients.append(self._dice.choice(self.gateways).recalled(str(len(self.clients))))
 
     def end(self, *, retry: bool = False) -> None:
         if running := self._running():

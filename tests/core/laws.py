@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from commonpool.core.devices import Devices
-from commonpool.core.effects import Dispatch, Effect, Fail, Refuse, Start
+from commonpool.core.effects import Dispatch, Effect, Fail, Recall, Refuse, Settle, Start
 from commonpool.core.events import (
     Arrived,
     Cancelled,
@@ -29,6 +29,7 @@ from commonpool.core.events import (
     KeyLimited,
     KeyRevoked,
     Produced,
+    Recalled,
     ReplicaDraining,
     ReplicaLost,
     ReplicaReady,
@@ -165,7 +166,10 @@ class Commons(RuleBasedStateMachine):
             for number, limits in enumerate(LIMITED[:2]):
                 self.send(KeyLimited(f"{name}.app.k{number + 1}", limits))
 
-    @rule(what=st.sampled_from(["arrive", "end", "submit", "wait", "cancel", "produced", "change"]), data=st.data())
+    @rule(
+        what=st.sampled_from(["arrive", "end", "submit", "wait", "cancel", "produced", "recall", "change"]),
+        data=st.data(),
+    )
     def something_happens(self, what: str, data: st.DataObject) -> None:
         getattr(self, what)(lambda options: data.draw(st.sampled_from(options)))
 
@@ -173,7 +177,7 @@ class Commons(RuleBasedStateMachine):
     def a_busy_while(self, seed: int, count: int, wild: bool) -> None:
         """More comes than can be served; in wild times the rules and the machinery change as well."""
         choose = Random(seed).choice
-        usual = ("arrive", "arrive", "arrive", "submit", "end", "end", "end", "wait", "cancel", "produced")
+        usual = ("arrive", "arrive", "arrive", "submit", "end", "end", "end", "wait", "cancel", "produced", "recall")
         for _ in range(count):
             getattr(self, choose((*usual, "change") if wild else usual))(choose)
 
@@ -231,6 +235,16 @@ class Commons(RuleBasedStateMachine):
         """It only counts; whose turn it is by that is seen at the next event of its pool."""
         assert self.send(Produced(choose([*self.running, "nobody"]), 300)) == []
         self.send(Ticked())
+
+    def recall(self, choose: Choose) -> None:
+        """A request whose answer is kept is over at once: for all others nothing has changed."""
+        self.names += 1
+        name, app = choose(NAMES), choose(APPS)
+        model, key = choose(["m", "n"]) if name in MAIN else "p", choose(KEYS)
+        key = key and f"{name}.{app}.{key}"
+        request = Request(f"r{self.names}", name, app, model, "interactive", "chat", 10, 50, bytes_in=10, key=key)
+        effects = self.send(Recalled(request, Usage(10, 10, 10), 50))
+        assert all(isinstance(effect, Recall | Refuse | Settle) for effect in effects)
 
     def cancel(self, choose: Choose) -> None:
         self.send(Cancelled(choose([*self.tasks, "nobody"])))

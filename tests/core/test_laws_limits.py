@@ -3,6 +3,7 @@
 While no time passes nothing refills, so what is left of a rate tells what was taken of it. That is compared with what a
 reader of events and effects would expect: a request that was served counts, with its tokens; one that was cancelled
 while it waited counts, without tokens; one that was refused counts nothing, also where it had been taken in before.
+One that is answered with what is kept counts at once.
 """
 
 from collections import Counter
@@ -13,10 +14,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from commonpool.core.effects import Effect, Fail, Refuse
-from commonpool.core.events import KeyLimited, KeyRevoked
+from commonpool.core.events import KeyLimited, KeyRevoked, Recalled
 from commonpool.core.limits import Rate, Tally
 from commonpool.core.model import NO_LIMITS, Limits, Outcome, Policy, Request, Usage
-from tests.core.worlds import World, dispatched, policy, tenant
+from tests.core.worlds import World, dispatched, policy, refused, tenant
 
 APPS = ("app", "other")
 KEYS = ("k1", "k2", "k3")
@@ -101,6 +102,22 @@ class Books:
             assert place[1] == "bytes" or self.rate(place).now(0)[0] >= 0  # no limit is exceeded
             self.used[place] += {"requests": 1, "bytes": size, "tokens": 0}[place[1]]  # tokens are told at its end
         self.heard(effects)
+
+    def recall(self) -> None:
+        self.names += 1
+        random = self.random
+        tokens, tokens_out = random.choice([1, 5, 30]), random.choice([0, 3])
+        size, sent = random.choice([0, 7, 90]), random.choice([0, 50])
+        app, key = random.choice(APPS), random.choice(["", *KEYS])
+        request = Request(f"r{self.names}", "a", app, "m", "t", "chat", tokens, 10, bytes_in=size, key=key)
+        before = self.left()
+        effects = self.world.send(Recalled(request, Usage(tokens, tokens, tokens_out), sent))
+        if refused(effects):
+            assert self.left() == before
+            return
+        for place in self.places(request):
+            assert place[1] == "bytes" or self.rate(place).now(0)[0] >= 0
+            self.used[place] += {"requests": 1, "bytes": size + sent, "tokens": tokens + tokens_out}[place[1]]
 
     def end(self) -> None:
         if not self.world.running:
@@ -197,7 +214,7 @@ class Books:
 def test_what_is_taken_of_every_limit_is_what_was_used(seed: int) -> None:
     random = Random(seed)
     books = Books(random)
-    often = [books.arrive, books.arrive, books.arrive, books.end, books.end, books.cancel]
+    often = [books.arrive, books.arrive, books.arrive, books.end, books.end, books.cancel, books.recall]
     seldom = [books.limit_a_key, books.limit_a_key, books.revoke_a_key, books.reconfigure, books.tick]
     for _ in range(150):
         random.choice([*often, *often, *seldom])()

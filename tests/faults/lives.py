@@ -103,6 +103,9 @@ class Client:
         self.attempt = attempt
         self._life.saw("sent", f"{self.request.id}#{attempt}")
 
+    def recalled(self) -> None:
+        raise AssertionError(self.request.id)
+
     def refused(self, refusal: Refuse) -> None:
         raise AssertionError(refusal)
 

@@ -11,7 +11,7 @@ import uvloop
 from commonpool.config.structs import Address, AttachedEngine, Config, Model, Timeouts
 from commonpool.config.structs import App as ConfiguredApp
 from commonpool.core.effects import Refuse
-from commonpool.core.events import Ended
+from commonpool.core.events import Ended, Recalled
 from commonpool.core.model import Deployment, Policy, Pool, Price, Reason, Request, Tenant, Tier, Wait
 from commonpool.engines.base import Adapter, Target
 from commonpool.gateway.caches import ALL
@@ -87,6 +87,7 @@ class FakeDesk:
         self.keeping = False  # keep failed ones waiting for another attempt
         self.refusal: tuple[Reason, str, int | None] | None = None
         self.requests: list[Request] = []
+        self.recalls: list[Recalled] = []
         self.ended_events: list[Ended] = []
         self.cancelled: list[str] = []
         self.waiting: dict[str, Waiter] = {}
@@ -105,6 +106,16 @@ class FakeDesk:
             waiter.refused(Refuse(request.id, reason, message, retry_after_ns))
         elif not self.holding:
             self.dispatch(request.id)
+
+    def recall(self, event: Recalled, waiter: Waiter) -> None:
+        self.recalls.append(event)
+        self.log.append("recall")
+        if self.holding:
+            self.waiting[event.request.id] = waiter
+        elif self.refusal is not None:
+            waiter.refused(Refuse(event.request.id, *self.refusal))
+        else:
+            waiter.recalled()
 
     def dispatch(self, request_id: str, attempt: int = 1, wait_ns: int = 0, waits: tuple[Wait, ...] = ()) -> None:
         assert self.target is not None

@@ -15,6 +15,7 @@ from commonpool.core.events import (
     JobResumed,
     NodeLost,
     NodeSeen,
+    Recalled,
     Released,
     ReplicaLost,
     ReplicaReady,
@@ -24,6 +25,7 @@ from commonpool.core.machine import Machine
 from commonpool.core.metering import Note
 from commonpool.core.model import (
     Job,
+    Limits,
     Node,
     Outcome,
     Policy,
@@ -55,16 +57,23 @@ class Client:
         self.request = Request(name, "a", "app", "m", "interactive", "chat", 10, 10)
         self.heard = heard
         self.on_dispatch: Callable[[], object] = nothing
+        self.on_recall: Callable[[], object] = nothing
+        self.builds: list[str] = []
         self.refusal: Refuse | None = None
 
     def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
         assert (wait_ns >= sum(wait.ns for wait in waits), part) == (True, ALL)
         self.heard.append(f"{self.name} to {target.replica_id} #{attempt}")
+        self.builds.append(target.build)
         self.on_dispatch()
 
     def refused(self, refusal: Refuse) -> None:
         self.refusal = refusal
         self.heard.append(f"{self.name} refused")
+
+    def recalled(self) -> None:
+        self.heard.append(f"{self.name} recalled")
+        self.on_recall()
 
     def failed(self) -> None:
         self.heard.append(f"{self.name} failed")
@@ -289,6 +298,41 @@ def test_what_arrives_in_one_turn_is_noted_by_one_write_and_sent_on_after_that(t
     room.journal.close()
 
 
+def test_an_answer_that_is_kept_is_recorded_before_it_is_given(tmp_path: Path) -> None:
+    room = Room(tmp_path, policy(tenant("a", 1000, limits=Limits(requests_per_minute=1)), milli_gpu=2000))
+    before: list[list[tuple[str, str]]] = []
+    client, other = (Client(name, room.heard) for name in ("r0", "r1"))
+    client.on_recall = lambda: before.append(noted(room))
+    room.desk.recall(Recalled(client.request, Usage(1, 1, 1)), client)
+    assert before == [[("r0", "completed")]]
+    room.desk.recall(Recalled(other.request, Usage(1, 1, 1)), other)
+    assert (room.heard, room.desk.open_requests) == (["r0 recalled", "r1 refused"], 0)
+    assert [(record.request_id, record.outcome) for record in room.seen] == [("r0", "completed"), ("r1", "refused")]
+    room.journal.close()
+
+
+def test_a_target_tells_the_build_that_runs(tmp_path: Path) -> None:
+    one, two = (rules(tenant("a", 4000), models=(deployment(engine=build),)) for build in ("one", "two"))
+    room = Room(tmp_path, one)
+    room.desk.replicas = room.starter
+    room.desk.tick()
+    room.ready("m-0.1")
+    first = room.submit("r0")
+    room.desk.configure(two)
+    second = room.submit("r1")
+    assert room.heard == ["start m-0.1", "r0 to m-0.1 #1", "start m-0.2", "r1 to m-0.1 #1"]
+    room.ready("m-0.2")
+    third = room.submit("r2")
+    assert (first.builds, second.builds, third.builds) == (["one"], ["one"], ["two"])
+    adopted = Room(tmp_path / "adopted", two)
+    adopted.desk.replica_ready(
+        Replica("m-0.1", "m", 2000, 4, 4 * CONTEXT), Target("m-0.1", "127.0.0.1", 1, Adapter("openai"), "m"), "one"
+    )
+    assert adopted.submit("r0").builds == ["one"]
+    for each in (room, adopted):
+        each.journal.close()
+
+
 def test_a_job_is_noted_before_it_is_started_and_one_of_an_earlier_run_when_it_is_taken_up(tmp_path: Path) -> None:
     room = Room(tmp_path, policy(tenant("a", 1000), milli_gpu=2000))
     before: list[list[tuple[str, str]]] = []
@@ -349,6 +393,9 @@ def test_without_a_journal_nothing_new_is_served_and_nothing_is_lost(tmp_path: P
     assert "The disk is full." in refused.refusal.message
     room.desk.tick()
     assert room.submit("r2").refusal is not None
+    kept = Client("r4", room.heard)
+    room.desk.recall(Recalled(kept.request, Usage(1, 1, 1)), kept)
+    assert kept.refusal is not None
     room.journal.full = False
     room.desk.tick()
     assert (room.submit("r3").refusal, room.journal.trouble) == (None, "")

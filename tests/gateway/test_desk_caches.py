@@ -29,6 +29,9 @@ class Client:
     def refused(self, refusal: Refuse) -> None:
         raise AssertionError(refusal)
 
+    def recalled(self) -> None:
+        raise AssertionError(self.request.id)
+
     def failed(self) -> None:
         self.heard.append(f"{self.request.id} failed")
 

@@ -10,6 +10,7 @@ from commonpool.config.structs import Timeouts
 from commonpool.core.model import Outcome
 from commonpool.engines.registry import EMBEDDED, VLLM
 from commonpool.gateway.caches import Part
+from commonpool.gateway.upstream import LEFT_NS
 from tests.gateway.fakes import OPENAI, Call, World, chat, chat_answer, done_event, post, run, text_event, until, world
 
 SLOT = {"id_slot": b"3", "cache_prompt": b"true"}
@@ -99,8 +100,7 @@ async def left_early(here: World, part: Part = HEAD) -> Call:
     client.send(post(chat()))
     await until(lambda: bool(here.engine.calls))
     client.abort()
-    await until(lambda: bool(here.desk.ended_events))
-    assert here.desk.ended_events[0].outcome is Outcome.CANCELLED
+    await until(lambda: not here.gateway.connections)
     return here.engine.calls[0]
 
 
@@ -112,11 +112,12 @@ def test_what_was_left_has_landed_when_the_engine_closes_the_connection() -> Non
             call.answer(chat_answer())  # nobody reads it
             await until(lambda: here.engine.connections[0].half_closed)
             await asyncio.sleep(0.02)
-            assert here.desk.landings == []
+            assert here.desk.log == ["submit"]  # its place at the engine is not free before that
             call.transport.close()
-            await until(lambda: bool(here.desk.landings))
+            await until(lambda: bool(here.desk.ended_events))
             assert here.desk.landings == [(here.desk.requests[0].id, 1, False)]
-            assert here.desk.log == ["submit", "ended", "landed"]
+            assert here.desk.log == ["submit", "landed", "ended"]
+            assert here.desk.ended_events[0].outcome is Outcome.CANCELLED
 
     run(main)
 
@@ -126,17 +127,21 @@ def test_an_engine_that_never_closes_what_was_left_is_cut_off_and_nobody_knows()
         async with world() as here:
             here.engine.keeps_open = True
             await left_early(here, WHOLE)
-            here.pass_time(Timeouts().first_byte_ns)
+            here.pass_time(LEFT_NS)
+            assert here.desk.log == ["submit"]
+            here.pass_time(1)
+            assert here.desk.log == ["submit", "ended"]
+            here.pass_time(Timeouts().first_byte_ns - LEFT_NS - 1)
             await asyncio.sleep(0)
             assert len(here.gateway.pool._all) == 1
             here.pass_time(1)
             await until(lambda: not here.gateway.pool._all)
-            assert here.desk.landings == []
+            assert here.desk.log == ["submit", "ended"]
 
     run(main)
 
 
-def test_what_landed_is_cut_off_at_once_when_its_client_leaves() -> None:
+def test_what_the_engine_was_busy_with_ends_when_it_closes_the_connection() -> None:
     async def main() -> None:
         async with world() as here:
             here.desk.part = HEAD
@@ -148,9 +153,26 @@ def test_what_landed_is_cut_off_at_once_when_its_client_leaves() -> None:
             calls[0].begin_stream()
             calls[0].chunk(text_event("hi"))
             await client.head()
+            here.engine.keeps_open = True
             client.abort()
-            await calls[0].lost.wait()
+            await until(lambda: here.engine.connections[0].half_closed)
+            await asyncio.sleep(0.02)
+            assert here.desk.log == ["submit", "landed"]
+            calls[0].transport.close()
+            await until(lambda: bool(here.desk.ended_events))
             assert here.desk.log == ["submit", "landed", "ended"]
+            assert here.desk.ended_events[0].usage.tokens_out == 1
+
+    run(main)
+
+
+def test_what_is_left_when_the_gateway_closes_has_ended() -> None:
+    async def main() -> None:
+        async with world() as here:
+            here.engine.keeps_open = True
+            await left_early(here)
+            await here.gateway.close()
+            assert here.desk.log == ["submit", "ended"]
 
     run(main)
 

@@ -55,6 +55,7 @@ class Served:
         self._desk = desk
 
     def running(self) -> int:
+        """Requests that wait or run, those of clients that have left included until the engine is through with them."""
         return self._desk.open_requests
 
     def doubts(self) -> int:

@@ -82,10 +82,9 @@ def test_a_client_that_leaves_before_the_engine_has_its_prompt_leaves_nothing_to
                 await until(lambda: here.running() == 1)
                 await until_deferred(here.handle)
                 client.abort()
-                await until(lambda: here.running() == 0)
-                assert here.doubts() == 1
+                await asyncio.sleep(0.1)
+            # The engine closes what was left; not before has its slot been given to anybody else.
             assert (await here.read("b", prompt))[1] == 0
-            # The engine closes what was left, and what its slot holds is known again.
             await until(lambda: here.doubts() == 0)
             await here.read("b", prompt)
             size, cached, _ = await here.read("b", prompt)

@@ -32,8 +32,8 @@ from commonpool.cluster.messages import (
     Told,
 )
 from commonpool.config.structs import Config
-from commonpool.core.effects import Fail, Refuse
-from commonpool.core.events import Arrived, Cancelled, Ended, Resumed
+from commonpool.core.effects import Fail, Recall, Refuse
+from commonpool.core.events import Arrived, Cancelled, Ended, Recalled, Resumed
 from commonpool.core.model import NS_PER_S, Outcome, Reason, Request, Usage
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.gateway.desk import Waiter
@@ -77,12 +77,16 @@ class Branch(Protocol):
 
 
 class _Open:
-    """One request that waits or runs. `attempt` is the last that was dispatched; `end` is its end, when it is over."""
+    """One request that waits or runs. `attempt` is the last that was dispatched; `end` is its end, when it is over.
 
-    __slots__ = ("arrived", "attempt", "end", "replica_id", "request", "started", "waiter")
+    `recalled` is what was told of one whose answer is kept.
+    """
 
-    def __init__(self, request: Request, waiter: Waiter, arrived: int) -> None:
-        self.request = request
+    __slots__ = ("arrived", "attempt", "end", "recalled", "replica_id", "request", "started", "waiter")
+
+    def __init__(self, told: Arrived | Recalled, waiter: Waiter, arrived: int) -> None:
+        self.request = told.request
+        self.recalled = told if isinstance(told, Recalled) else None
         self.waiter = waiter
         self.arrived = arrived
         self.attempt = 0
@@ -131,11 +135,10 @@ class RemoteDesk:
     # -- Desk ------------------------------------------------------------------------------------------------------
 
     def submit(self, request: Request, waiter: Waiter) -> None:
-        if self._away_since is not None and self._clock() - self._away_since > AWAY_NS:
-            waiter.refused(_away(request.id))
-            return
-        self._open[request.id] = _Open(request, waiter, self.now())
-        self._send(Arrived(request))
+        self._ask(Arrived(request), waiter)
+
+    def recall(self, event: Recalled, waiter: Waiter) -> None:
+        self._ask(event, waiter)
 
     def cancel(self, request_id: str) -> None:
         if self._open.pop(request_id, None) is not None:
@@ -152,6 +155,14 @@ class RemoteDesk:
 
     def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
         self._send(Landed(request_id, attempt, ran))
+
+    def _ask(self, event: Arrived | Recalled, waiter: Waiter) -> None:
+        request_id = event.request.id
+        if self._away_since is not None and self._clock() - self._away_since > AWAY_NS:
+            waiter.refused(_away(request_id))
+            return
+        self._open[request_id] = _Open(event, waiter, self.now())
+        self._send(event)
 
     def _end(self, event: Ended, request: _Open) -> None:
         self._unheard[event.request_id, event.attempt] = request.ran()
@@ -230,14 +241,16 @@ class RemoteDesk:
             if (ran := self._unheard.get((event.request_id, event.attempt))) is not None
         ]
         running, waiting = [], []
+        self._outbox = []
         for each in self._open.values():
-            if not each.attempt:
+            if each.recalled is not None:
+                self._outbox.append(each.recalled)  # a record that this makes twice is kept once
+            elif not each.attempt:
                 waiting.append((each.arrived, each.request))
             elif each.end is None:
                 running.append(each.ran())
             else:
                 finished.append(Finished(each.ran(), each.end))
-        self._outbox = []
         self._number = self._seen = 0
         self._hellos += 1
         return Hello(self._gateway, self._session, self._hellos, finished, running, waiting)
@@ -323,12 +336,8 @@ class RemoteDesk:
         match news:
             case Go():
                 self._go(news)
-            case Refuse(request_id):
-                if request := self._open.pop(request_id, None):
-                    request.waiter.refused(news)
-            case Fail(request_id):
-                if request := self._open.pop(request_id, None):
-                    request.waiter.failed()
+            case Recall() | Refuse() | Fail():
+                self._over(news)
             case KeyChanged(key):
                 self._branch.key_changed(key)
             case Logging(tenants):
@@ -337,6 +346,18 @@ class RemoteDesk:
                 self._branch.reconfigured(messages.unpack_config(config))
             case Readiness():
                 self._readiness = news
+
+    def _over(self, news: Recall | Refuse | Fail) -> None:
+        request = self._open.pop(news.request_id, None)
+        if request is None:
+            return
+        match news:
+            case Recall():
+                request.waiter.recalled()
+            case Refuse():
+                request.waiter.refused(news)
+            case Fail():
+                request.waiter.failed()
 
     def _go(self, news: Go) -> None:
         request = self._open.get(news.request_id)

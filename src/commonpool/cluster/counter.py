@@ -9,8 +9,8 @@ from typing import Final
 import structlog
 
 from commonpool.cluster.messages import Answered, Batch, Go, Hello, Landed, News, Reply, address_of
-from commonpool.core.effects import Fail, Refuse
-from commonpool.core.events import Arrived, Cancelled, Ended, Resumed
+from commonpool.core.effects import Fail, Recall, Refuse
+from commonpool.core.events import Arrived, Cancelled, Ended, Recalled, Resumed
 from commonpool.core.model import Outcome, Request, TokenSource, Usage, Wait
 from commonpool.core.records import STATUS_CLIENT_GONE
 from commonpool.engines.base import Target
@@ -37,6 +37,9 @@ class RemoteWaiter:
         self.attempt = attempt
         self.runs = True
         self._counter.tell(Go(self.request.id, attempt, wait_ns, waits, address_of(target), part), self.request)
+
+    def recalled(self) -> None:
+        self._counter.over(self.request, Recall(self.request.id))
 
     def refused(self, refusal: Refuse) -> None:
         self._counter.over(self.request, refusal)
@@ -93,10 +96,14 @@ class Counter:
         waiter = self._waiters[request.id] = RemoteWaiter(self, request)
         self._desk.submit(request, waiter)
 
+    def recall(self, event: Recalled) -> None:
+        waiter = self._waiters[event.request.id] = RemoteWaiter(self, event.request)
+        self._desk.recall(event, waiter)
+
     def take(self, batch: Batch, hold: Callable[[Request], None] | None = None) -> None:
         """What happened there, in order; a batch that was taken in before does nothing.
 
-        New requests go to `hold`, where there is one.
+        New requests go to `hold`, where there is one, but for those that need nothing.
         """
         if batch.number <= self._heard:
             return
@@ -104,6 +111,8 @@ class Counter:
         for event in batch.events:
             if isinstance(event, Arrived):
                 (hold or self.submit)(event.request)
+            elif isinstance(event, Recalled):
+                self.recall(event)
             elif isinstance(event, Ended):
                 self.finish(event)
             elif isinstance(event, Cancelled):
@@ -162,7 +171,7 @@ class Counter:
             self._callers.add((about.tenant, about.app, about.key))
         self._told.set()
 
-    def over(self, request: Request, news: Refuse | Fail) -> None:
+    def over(self, request: Request, news: Recall | Refuse | Fail) -> None:
         self._waiters.pop(request.id, None)
         self.tell(news, request)
 

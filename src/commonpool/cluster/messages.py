@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from commonpool.config.structs import Config
-from commonpool.core.effects import Fail, Refuse
-from commonpool.core.events import Arrived, Cancelled, Ended, Resumed
+from commonpool.core.effects import Fail, Recall, Refuse
+from commonpool.core.events import Arrived, Cancelled, Ended, Recalled, Resumed
 from commonpool.core.model import Request, Wait
 from commonpool.engines.base import Target
 from commonpool.engines.registry import ADAPTERS
@@ -36,7 +36,7 @@ class Landed(msgspec.Struct, frozen=True, tag=True):
     ran: bool
 
 
-Told = Arrived | Cancelled | Ended | Answered | Landed
+Told = Arrived | Recalled | Cancelled | Ended | Answered | Landed
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -60,6 +60,8 @@ class Address(msgspec.Struct, frozen=True):
     base_path: str
     authorization: bytes | None
     tls: bool
+    model: str
+    build: str
     destinations: tuple[str, ...] | None
 
 
@@ -99,7 +101,7 @@ class Logging(msgspec.Struct, frozen=True, tag=True):
     tenants: list[str]
 
 
-News = Go | Refuse | Fail | KeyChanged | Reconfigured | Readiness | Logging
+News = Go | Recall | Refuse | Fail | KeyChanged | Reconfigured | Readiness | Logging
 
 
 class Overheard(msgspec.Struct, frozen=True):
@@ -181,6 +183,8 @@ def address_of(target: Target) -> Address:
         target.base_path,
         target.authorization,
         target.tls is not None,
+        target.model,
+        target.build,
         target.destinations,
     )
 
@@ -197,6 +201,8 @@ def target_of(address: Address) -> Target:
         base_path=address.base_path,
         authorization=address.authorization,
         tls=ssl.create_default_context() if address.tls else None,
+        model=address.model,
+        build=address.build,
         destinations=address.destinations,
     )
 

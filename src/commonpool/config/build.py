@@ -69,6 +69,9 @@ def build(values: Values, main: str, folder: Path) -> Config:
         body_bytes_max=values["body_max"],
         job_submitters=values["jobs"]["submitters"],
         job_users=values["jobs"].get("users", {}),
+        response_cache_ns={
+            name: tenant["response_cache"] for name, tenant in tenants.items() if "response_cache" in tenant
+        },
         outgoing=tuple(values["outgoing"]) if "outgoing" in values else None,
         billing=billing(values),
         access=access(values, folder),

@@ -278,6 +278,12 @@ TENANT = Record(
         Field("limits", limits_record(LIMITS, _TENANT.limits), "Its limits."),
         Field("budget", BUDGET, "What it may spend."),
         Field(
+            "response_cache",
+            positive(kinds.DURATION),
+            "For how long an answer is given again to the same question.",
+            derived="not at all",
+        ),
+        Field(
             "apps",
             Table(APP, 256),
             "Its business applications.",

@@ -200,8 +200,8 @@ class Config(msgspec.Struct, frozen=True):
     """A whole, valid configuration. `apps` is by tenant, then by app name. `state` is where durable files are kept.
     `store_url` is a PostgreSQL database, or `env:NAME` or `file:PATH` where its URL is; None for SQLite in `state`.
     `job_submitters` says whose keys may submit jobs. `job_users` are the users of the operating system that they run
-    as, by tenant; empty: they run as the product's. `outgoing` are the hosts and networks that may be connected to;
-    None: those that are named here.
+    as, by tenant; empty: they run as the product's. `response_cache_ns` is for how long answers are kept, by tenant.
+    `outgoing` are the hosts and networks that may be connected to; None: those that are named here.
 
     `warnings` are sentences about what is allowed and yet hardly meant, each with its file, line and key.
     """
@@ -216,6 +216,7 @@ class Config(msgspec.Struct, frozen=True):
     body_bytes_max: int = 32 * 1024 * 1024
     job_submitters: Submitters = "operators"
     job_users: dict[str, str] = {}
+    response_cache_ns: dict[str, int] = {}
     outgoing: tuple[str, ...] | None = None
     billing: Billing = Billing()
     access: Access = Access()

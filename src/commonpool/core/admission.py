@@ -14,7 +14,7 @@ from commonpool.core.budget import UNKNOWN_PACE_NS
 from commonpool.core.explain import duration
 from commonpool.core.footprint import convert
 from commonpool.core.limits import ENDLESS, SECONDS_PER_MINUTE, Held, Rate, Tally
-from commonpool.core.model import MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant
+from commonpool.core.model import MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant, Usage
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry, Flow, holds
 from commonpool.core.sites import Serving
 from commonpool.core.sizing import Shape
@@ -83,6 +83,31 @@ def admit(state: State, entry: Entry, request: Request, now: int, *, instead: bo
     entry.ahead = flow.work // rate
     entry.priority = account.priority[tier]
     entry.deadline = now + account.max_wait_ns
+    return None
+
+
+def recall(state: State, request: Request, usage: Usage, bytes_out: int, now: int) -> Refusal | None:
+    """Take a request in whose answer is kept, or say why not. All that it counts for is counted.
+
+    It waits for nothing, so no queue is too long for it.
+    """
+    refusal = known(state, request)
+    if refusal is not None:
+        return refusal
+    account = state.accounts[request.tenant]
+    tallies = (account, *state.tallies(account, request))
+    refusal = _within_limits(tallies, request, usage.tokens_out, now, waits=False)
+    if refusal is None:
+        refusal = _over_budget(account, request.tenant, 0, now)
+    if refusal is not None:
+        return refusal
+    for tally in tallies:
+        if tally.requests is not None:
+            tally.requests.take(1, now)
+        if tally.tokens is not None:
+            tally.tokens.take(usage.tokens_in + usage.tokens_out, now)
+        if tally.bytes is not None:
+            tally.bytes.take(request.bytes_in + bytes_out, now)
     return None
 
 
@@ -442,14 +467,16 @@ def _queue_full(tally: Tally) -> Refusal | None:
     )
 
 
-def _within_limits(every: tuple[Tally, ...], request: Request, expected: int, now: int) -> Refusal | None:
+def _within_limits(
+    every: tuple[Tally, ...], request: Request, expected: int, now: int, *, waits: bool = True
+) -> Refusal | None:
     """Refuse what one of the limits of its tenant, app and key does not allow; of several, the one that takes longest.
 
-    What can never be allowed comes first.
+    What can never be allowed comes first. `waits`: it may have to wait, for which there has to be room.
     """
     tokens = request.tokens_in + expected
     for tally in every:
-        refusal = _too_large(tally, request) or _queue_full(tally)
+        refusal = _too_large(tally, request) or (_queue_full(tally) if waits else None)
         if refusal is not None:
             return refusal
     found: Refusal | None = None

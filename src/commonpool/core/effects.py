@@ -18,6 +18,12 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, tag=True):
     waits: tuple[Wait, ...] = ()
 
 
+class Recall(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """Answer this request with what is kept. It has ended."""
+
+    request_id: str
+
+
 class Start(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Start this job now. What it asked for is taken; a `JobEnded` with this attempt gives it back.
 
@@ -86,4 +92,4 @@ class Settle(msgspec.Struct, frozen=True, gc=False, tag=True):
     record: UsageRecord
 
 
-Effect = Dispatch | Start | Checkpoint | StartReplica | StopReplica | Refuse | Fail | Settle
+Effect = Dispatch | Recall | Start | Checkpoint | StartReplica | StopReplica | Refuse | Fail | Settle

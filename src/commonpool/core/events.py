@@ -20,6 +20,17 @@ class Arrived(msgspec.Struct, frozen=True, gc=False, tag=True):
     request: Request
 
 
+class Recalled(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A request arrived whose answer is kept, from when its tenant asked the same: it needs no slot and no quota.
+
+    `usage` is that of the answer, `bytes_out` its size. It counts for limits and budget as any other.
+    """
+
+    request: Request
+    usage: Usage
+    bytes_out: int = 0
+
+
 class Ended(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The attempt that was dispatched has ended, whatever ended it. A second `Ended` for one attempt does nothing.
 
@@ -233,6 +244,7 @@ class Ticked(msgspec.Struct, frozen=True, tag=True):
 
 Event = (
     Arrived
+    | Recalled
     | Ended
     | Produced
     | Submitted

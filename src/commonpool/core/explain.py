@@ -6,7 +6,7 @@ Names are those of the configuration (`a-z 0-9 . _ -`), so every text is one lin
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from commonpool.core.model import NS_PER_S, STOPPED, Cause, Outcome, Reason, UsageRecord, Wait
+from commonpool.core.model import NS_PER_S, RECALLED, STOPPED, Cause, Outcome, Reason, UsageRecord, Wait
 
 PARTS_SHOWN: Final = 5  # of one wait in one line; a reader wants the longest, and a header has no room for a hundred
 _NS_PER_MS: Final = 1_000_000
@@ -230,6 +230,8 @@ def live(waits: Iterable[Wait] | None) -> str:
 def attempt(record: UsageRecord) -> str:
     """What became of an attempt, and what it waited for."""
     match record.outcome:
+        case Outcome.COMPLETED if record.reason == RECALLED:
+            said = "completed, with what its tenant was answered before"
         case Outcome.COMPLETED:
             said = "completed"
         case Outcome.CANCELLED if record.reason:

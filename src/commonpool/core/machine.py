@@ -15,7 +15,7 @@ from commonpool.core import admission, reclaim, records, replicas
 from commonpool.core.admission import Refusal
 from commonpool.core.devices import Devices
 from commonpool.core.dispatch import Turns
-from commonpool.core.effects import Effect, Fail, Refuse, Settle
+from commonpool.core.effects import Effect, Fail, Recall, Refuse, Settle
 from commonpool.core.events import (
     Arrived,
     Cancelled,
@@ -32,6 +32,7 @@ from commonpool.core.events import (
     NodeLost,
     NodeSeen,
     Produced,
+    Recalled,
     Released,
     ReplicaDraining,
     ReplicaLost,
@@ -44,11 +45,13 @@ from commonpool.core.events import (
 from commonpool.core.limits import Tally
 from commonpool.core.model import (
     NS_PER_S,
+    RECALLED,
     Fault,
     Job,
     Outcome,
     Policy,
     Reason,
+    Replica,
     Request,
     UsageRecord,
     Wait,
@@ -82,6 +85,8 @@ class Machine:
             self._arrived(cast("Arrived", event).request, now, effects)
         elif kind is Ended:
             self._ended(cast("Ended", event), now, effects)
+        elif isinstance(event, Recalled):
+            self._recalled(event, now, effects)
         elif isinstance(event, Produced):
             self._produced(event)
         elif isinstance(event, Cancelled):
@@ -149,6 +154,14 @@ class Machine:
         running = [entry for entry in self._entries.values() if not entry.waiting and entry.dispatched < until]
         return [records.noted(entry, prices, until) for entry in running]
 
+    def build_of(self, replica: Replica) -> str:
+        """What a replica that becomes ready was started with (`Deployment.engine`); "" where its model is gone."""
+        site, deployment = self.state.sites.get(replica.model), self.state.policy.deployments.get(replica.model)
+        starting = None if site is None else site.crew.starting.get(replica.id)
+        if starting is not None:
+            return starting.build
+        return "" if deployment is None else deployment.engine
+
     @property
     def savers(self) -> list[str]:
         """The jobs that run, save their state when they are asked to, and have not been asked."""
@@ -190,6 +203,35 @@ class Machine:
         self._turns.wait(entry, now, effects)
         if site.scaled and not site.ready and not site.crew.starting and site.line.waiting == 1:
             self._follow(site, now, effects)  # it sleeps: wake it at once
+
+    def _recalled(self, event: Recalled, now: int, effects: list[Effect]) -> None:
+        """It is over at once: all that is kept of it is its record."""
+        request = event.request
+        if request.id in self._entries:
+            return
+        self._seq += 1
+        entry = Entry(request, self._seq, now)
+        refusal = admission.recall(self.state, request, event.usage, event.bytes_out, now)
+        if refusal is not None:
+            self._refuse(entry, refusal, now, effects)
+            return
+        site = self.state.sites[request.model]
+        entry.attempt, entry.dispatched = 1, now
+        record = records.of_request(
+            entry,
+            request,
+            site.quota.pool,
+            site.version,
+            self.state.policy.prices,
+            now,
+            ran=True,
+            outcome=_COMPLETED,
+            status=STATUS_OF_END[_COMPLETED],
+            usage=event.usage,
+            reason=RECALLED,
+            bytes_out=event.bytes_out,
+        )
+        effects += Settle(record), Recall(request.id)
 
     def _missed(self, request: Request, refusal: Refusal) -> None:
         """What is refused for want of replicas is asked for all the same."""

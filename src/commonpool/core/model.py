@@ -13,6 +13,7 @@ NS_PER_S = 1_000_000_000
 NS_PER_HOUR = 3600 * NS_PER_S
 PRIORITY_MAX = 9
 STOPPED = "stopped"  # the reason of a record whose attempt ended with the product
+RECALLED = "response_cache"  # that of a request which was answered with what its tenant was answered before
 UNPRICED = -1  # stands for a price where none is in force; what is to be charged at it is refused (`UnknownPriceError`)
 
 PoolRule = Literal["elastic", "guaranteed", "dedicated"]

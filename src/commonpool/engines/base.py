@@ -42,8 +42,8 @@ class Adapter(msgspec.Struct, frozen=True):
 class Target(msgspec.Struct, frozen=True):
     """How to reach one running replica. `base_path` precedes `/v1/...`; `authorization` is the whole header value.
 
-    `served_model` replaces the body's `model`, which is `model` here; "" is not known. `destinations` are the hosts and
-    networks that it has to be among, None for any (`config.outgoing`).
+    `served_model` replaces the body's `model`, which is `model` here, in that `build` (`Deployment.engine`); "" is not
+    known. `destinations` are the hosts and networks that it has to be among, None for any (`config.outgoing`).
     """
 
     replica_id: str
@@ -55,6 +55,7 @@ class Target(msgspec.Struct, frozen=True):
     authorization: bytes | None = None
     tls: ssl.SSLContext | None = None
     model: str = ""
+    build: str = ""
     destinations: tuple[str, ...] | None = None
 
     @property

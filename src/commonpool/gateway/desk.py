@@ -19,6 +19,7 @@ from commonpool.core.effects import (
     Dispatch,
     Effect,
     Fail,
+    Recall,
     Refuse,
     Settle,
     Start,
@@ -40,6 +41,7 @@ from commonpool.core.events import (
     KeyRevoked,
     NodeLost,
     NodeSeen,
+    Recalled,
     Released,
     ReplicaLost,
     ReplicaReady,
@@ -58,7 +60,7 @@ from commonpool.store.journal import Journal, JournalError, RecordError
 
 RETRY_UNWRITTEN_NS = 1_000_000_000
 STATUS_NO_ENGINE = 502
-_OF_REQUESTS: Final = frozenset({Arrived, Ended, Cancelled})  # they change nothing of who holds what
+_OF_REQUESTS: Final = frozenset({Arrived, Recalled, Ended, Cancelled})  # they change nothing of who holds what
 
 log = structlog.get_logger()
 
@@ -78,6 +80,9 @@ class Waiter(Protocol):
 
         `part` goes with it, and says whether `Desk.landed` is waited for.
         """
+
+    def recalled(self) -> None:
+        """Answer with what is kept; it is over."""
 
     def refused(self, refusal: effects.Refuse) -> None:
         """Answer with this error; nothing was taken."""
@@ -117,6 +122,9 @@ class Desk(Protocol):
 
     def submit(self, request: Request, waiter: Waiter) -> None:
         """A new request: exactly one of the waiter's methods follows, now or later, unless it is cancelled first."""
+
+    def recall(self, event: Recalled, waiter: Waiter) -> None:
+        """A new request whose answer is kept: `Waiter.recalled` or `Waiter.refused` follows, unless it is cancelled."""
 
     def cancel(self, request_id: str) -> None:
         """The client of a request that still waits went away. The waiter hears nothing more."""
@@ -174,6 +182,13 @@ class CoreDesk:
             return
         self._waiters[request.id] = waiter
         self._handle(Arrived(request))
+
+    def recall(self, event: Recalled, waiter: Waiter) -> None:
+        if message := self._unrecorded():
+            waiter.refused(Refuse(event.request.id, Reason.NO_JOURNAL, message, RETRY_UNWRITTEN_NS))
+            return
+        self._waiters[event.request.id] = waiter
+        self._handle(event)
 
     def cancel(self, request_id: str) -> None:
         self._waiters.pop(request_id, None)
@@ -234,7 +249,8 @@ class CoreDesk:
 
     def replica_ready(self, replica: Replica, target: Target, engine: str | None = None) -> None:
         """`engine` is what an adopted one was started with."""
-        self._targets[replica.id] = msgspec.structs.replace(target, model=replica.model)
+        build = self.machine.build_of(replica) if engine is None else engine
+        self._targets[replica.id] = msgspec.structs.replace(target, model=replica.model, build=build)
         self._caches.replica_ready(replica, target, ours=engine is None)
         self._handle(ReplicaReady(replica, engine))
 
@@ -386,20 +402,27 @@ class CoreDesk:
         match effect:
             case Dispatch():
                 self._dispatch(effect)
-            case Refuse(request_id):
-                if waiter := self._waiters.pop(request_id, None):
-                    waiter.refused(effect)
-                elif owner := self._jobs.pop(request_id, None):
-                    owner.refused(effect)
-            case Fail(request_id):
-                if waiter := self._waiters.pop(request_id, None):
-                    waiter.failed()
-                elif owner := self._jobs.pop(request_id, None):
-                    owner.failed(request_id)
+            case Recall() | Refuse() | Fail():
+                self._tell_over(effect)
             case Start() | Checkpoint():
                 self._tell_owner(effect)
             case StartReplica() | StopReplica():
                 self._tell_replicas(effect)
+
+    def _tell_over(self, effect: Recall | Refuse | Fail) -> None:
+        """A request or job is over, and nothing of it runs."""
+        request_id = effect.request_id
+        waiter, owner = self._waiters.pop(request_id, None), self._jobs.pop(request_id, None)
+        match effect:
+            case Recall() if waiter is not None:
+                waiter.recalled()
+            case Refuse():
+                if (told := waiter or owner) is not None:
+                    told.refused(effect)
+            case Fail() if waiter is not None:
+                waiter.failed()
+            case Fail() if owner is not None:
+                owner.failed(request_id)
 
     def _dispatch(self, effect: Dispatch) -> None:
         request_id, attempt = effect.request_id, effect.attempt

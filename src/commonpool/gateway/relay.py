@@ -25,7 +25,9 @@ from commonpool.gateway.caches import ALL, Part
 from commonpool.gateway.desk import Desk
 from commonpool.gateway.errors import NS_PER_MS, RUN_TIME, ApiError, of_refusal
 from commonpool.gateway.http import Outlet
+from commonpool.gateway.overheard import Heard, Overheard
 from commonpool.gateway.pulse import Pulse
+from commonpool.gateway.recall import Reply
 from commonpool.gateway.sse import DONE, EventStream, EventTooLargeError, ProgressStream
 from commonpool.gateway.upstream import Loss, Pool, UpstreamConnection
 from commonpool.gateway.wire import Ask
@@ -34,6 +36,7 @@ ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 PATHS: Final = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings"}
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _WAITED_NOT: Final = b"x-commonpool-wait: 0.000s\r\n"
+_RECALLED: Final = b"x-commonpool-cache: hit\r\n"
 
 
 class Place(Protocol):
@@ -52,11 +55,12 @@ class Place(Protocol):
 class _Phase(enum.Enum):
     WAITING = "waiting"  # at the desk
     RUNNING = "running"  # an attempt is dispatched and has not ended
+    LEAVING = "leaving"  # as running, but that the client has left
     OVER = "over"
 
 
 # Bound once: an attribute of an Enum is slow.
-_WAITING, _RUNNING, _OVER = _Phase
+_WAITING, _RUNNING, _LEAVING, _OVER = _Phase
 _ENGINE, _UNCLEAR, _NOBODY = Fault
 _COMPLETED: Final = Outcome.COMPLETED
 _CANCELLED: Final = Outcome.CANCELLED
@@ -67,12 +71,15 @@ COUNTED_TWICE: Final = 2
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its answer, which is `reply` where one is kept.
+
+    `served` says, when it was answered as a whole, by whom, and what it counts for.
+    """
 
     __slots__ = ("_ask", "_assembly", "_attempt", "_body", "_bytes_out", "_connection", "_error", "_events",
                  "_first_token_at", "_flying", "_fresh", "_part", "_phase", "_place", "_size", "_sizes", "_started",
                  "_status", "_streamed", "_target", "_tokens_max", "_trace", "_until_ns", "_upstream", "_wait_ns",
-                 "_waits", "request")  # fmt: skip
+                 "_waits", "reply", "request", "served")  # fmt: skip
 
     _target: Target
     _upstream: UpstreamConnection
@@ -84,6 +91,8 @@ class Exchange:
         self._place = place
         self._connection = connection
         self.request = request
+        self.reply: Reply | None = None
+        self.served: tuple[Target, Usage] | None = None
         self._ask = ask
         self._trace = trace
         self._sizes = sizes
@@ -131,6 +140,15 @@ class Exchange:
             self._until_ns = self._place.pulse.now_ns + self._sizes.run_ns_max
         self._send()
 
+    def recalled(self) -> None:
+        if self._phase is _OVER or self.reply is None:  # the client left in the meantime
+            return
+        self._phase = _OVER
+        if self._ask.stream:
+            self._last(self.reply.body)
+        else:
+            self._whole(self.reply.body)
+
     def refused(self, refusal: Refuse) -> None:
         self._fail(of_refusal(refusal))
 
@@ -151,6 +169,10 @@ class Exchange:
             body = ask.body(target.served_model, self._part.fields)
         path = PATHS[ask.endpoint]
         self._upstream = self._place.pool.send(target, path, body, self, extra=self._trace, fresh=self._fresh)
+
+    def overhear(self, heard: Callable[[Heard], None], bytes_max: int) -> None:
+        """Have `heard` get a copy of the answer at its end, of `bytes_max` at most. Before anything is answered."""
+        self._connection = Overheard(self._connection, heard, bytes_max)
 
     # -- Reader ----------------------------------------------------------------------------------------------------
 
@@ -255,6 +277,9 @@ class Exchange:
         """Settle, then write a whole answer."""
         self._phase = _OVER
         self._end(_COMPLETED, usage, 200, last=len(body))
+        self._whole(body)
+
+    def _whole(self, body: bytes) -> None:
         self._connection.finish(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
             % (self._lines(), len(body), body)
@@ -386,7 +411,8 @@ class Exchange:
         """Nobody wants the answer any more. That the attempt has landed may be heard of later."""
         if self._flying:
             self._flying = False
-            self._upstream.leave(partial(self._place.desk.landed, self.request.id, self._attempt, ran=False))
+            landed = partial(self._place.desk.landed, self.request.id, self._attempt, ran=False)
+            self._upstream.leave(lambda closed: landed() if closed else None)
         else:
             self._upstream.abort()
 
@@ -402,6 +428,8 @@ class Exchange:
         reason: str = "",
     ) -> None:
         """Report the attempt; when this returns its record is durable. `last` is how much is still to be sent."""
+        if outcome is _COMPLETED:
+            self.served = self._target, usage
         sent = self._bytes_out + last
         first = self._first_token_at
         event = Ended(self.request.id, self._attempt, outcome, usage, status, first, retry, sent, fault, reason)
@@ -417,9 +445,10 @@ class Exchange:
         if self._wait_ns >= NS_PER_MS:
             waited = b"x-commonpool-wait: %b\r\n" % explain.header(self._wait_ns, self._waits).encode()
         request = self.request
-        served = self._target.model
-        if served and served != request.model:
-            waited += b"x-commonpool-fallback: %b\r\n" % served.encode()
+        if self.reply is not None:
+            waited += _RECALLED
+        elif self._target.model not in ("", request.model):
+            waited += b"x-commonpool-fallback: %b\r\n" % self._target.model.encode()
         place = self._place
         return b"x-request-id: %b\r\n%b%b%b%b" % (
             request.id.encode(),
@@ -438,8 +467,24 @@ class Exchange:
         if phase is _WAITING:
             self._place.desk.cancel(self.request.id)
         elif phase is _RUNNING:
-            self._give_up()
-            self._end(Outcome.CANCELLED, self._produced(), STATUS_CLIENT_GONE)
+            usage = self._produced()
+            if self._part.tells == "nothing":
+                self._upstream.abort()
+                self._end(Outcome.CANCELLED, usage, STATUS_CLIENT_GONE)
+            else:
+                self._phase = _LEAVING
+                self._upstream.leave(partial(self._let_go, usage))
+
+    def _let_go(self, usage: Usage, closed: bool) -> None:
+        """The engine is through with what its client has left, or takes too long over it: its place is free.
+
+        Not before: else clients that come and go would fill an engine with what nobody waits for.
+        """
+        if closed:
+            self._landed(ran=False)
+        if self._phase is _LEAVING:
+            self._phase = _OVER
+            self._end(Outcome.CANCELLED, usage, STATUS_CLIENT_GONE)
 
     def pause(self) -> None:
         if self._events is not None:

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -16,6 +17,7 @@ import msgspec
 from commonpool.access import tls
 from commonpool.access.handshake import Door
 from commonpool.config.structs import Address, Config, Timeouts
+from commonpool.core.events import Recalled
 from commonpool.core.model import Endpoint
 from commonpool.gateway import wire
 from commonpool.gateway.chunked import too_large
@@ -24,8 +26,10 @@ from commonpool.gateway.errors import ApiError, model_not_found
 from commonpool.gateway.head import Head
 from commonpool.gateway.http import BUSY, Purse, ServerConnection, crowded
 from commonpool.gateway.identity import Principal
+from commonpool.gateway.overheard import Heard
 from commonpool.gateway.prompts import Tap
 from commonpool.gateway.pulse import BEAT_NS, Pulse
+from commonpool.gateway.recall import Question, Recall
 from commonpool.gateway.relay import Exchange
 from commonpool.gateway.repeats import HeldBack, Repeats, likeness
 from commonpool.gateway.rules import Rules
@@ -91,6 +95,7 @@ class Gateway:
         self._slowed = slowed
         self._purses: dict[str, Purse] = {}
         self._tap = Tap(listener)
+        self._recall = Recall(config)
         self._prefix = secrets.token_hex(8)
         self._counter = itertools.count(1)
         self._created_s = clock() // NS_PER_S
@@ -134,6 +139,7 @@ class Gateway:
     def reconfigure(self, config: Config) -> None:
         """Requests that arrive from now on are judged by `config`; what waits or runs goes on."""
         self._rules = Rules(config)
+        self._recall.configure(config)
         self._config = config
         self.body_bytes_max = config.body_bytes_max
         self.pool.timeouts = config.timeouts
@@ -193,6 +199,7 @@ class Gateway:
         for connection in tuple(self.connections):
             connection.overdue(self.pulse.now_ns, timeouts)
         self.pool.sweep()
+        self._recall.sweep(self.pulse.now_ns)
 
     def _patience(self) -> Timeouts:
         """How long clients may be silent. Where nearly as many are connected as may be, those that ask for nothing are
@@ -270,7 +277,22 @@ class Gateway:
             outlet = self._tap.on(connection, request, self.clock(), body) if self._tap.tenants else connection
             exchange = Exchange(self, outlet, request, ask, trace, sizes)
             connection.exchange = exchange
-            self.desk.submit(request, exchange)
+            question = self._recall.question(request, ask) if self._recall.used else None
+            if question is None or not self._recalled(question, exchange):
+                self.desk.submit(request, exchange)
+
+    def _recalled(self, question: Question, exchange: Exchange) -> bool:
+        """Whether its answer is kept; if not, it will be, if it may."""
+        reply = self._recall.find(question, self.pulse.now_ns)
+        if reply is None:
+            exchange.overhear(partial(self._keep, question, exchange), self._recall.answer_bytes_max)
+            return False
+        exchange.reply = reply
+        self.desk.recall(Recalled(exchange.request, reply.usage, len(reply.body)), exchange)
+        return True
+
+    def _keep(self, question: Question, exchange: Exchange, heard: Heard) -> None:
+        self._recall.keep(question, heard, exchange.served, self.pulse.now_ns)
 
     # -- Place: what the exchanges call beside -------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ IDLE_PER_REPLICA_MAX: Final = 512
 IDLE_NS_UNTOLD: Final = 4 * NS_PER_S  # engines that tell no time close after 5 s (uvicorn's default)
 IDLE_NS_MARGIN: Final = NS_PER_S
 IDLE_NS_MAX: Final = 60 * NS_PER_S
+LEFT_NS: Final = 10 * NS_PER_S
 REQUESTS_UNTOLD: Final = 1_000_000
 HEAD_BYTES_MAX: Final = 64 * 1024
 JOINED_BYTES_MAX: Final = 64 * 1024
@@ -105,7 +106,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._closing = False  # the engine closes behind this answer
         self._delimited = False  # the answer says where it ends
         self._event_stream = False
-        self._left: Callable[[], None] | None = None  # who hears that the engine has closed a request that was left
+        self._left: Callable[[bool], None] | None = None  # who hears whether the engine closes a request that was left
 
     # -- the reader's side
 
@@ -142,29 +143,35 @@ class UpstreamConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once, whatever is under way; the reader hears nothing more."""
-        self.reader = self._left = None
+        self.reader = None
+        left, self._left = self._left, None
         if self._transport is not None:
             self._transport.abort()
         elif self._task is not None:
             self._task.cancel()
+        if left is not None:
+            left(False)
 
-    def leave(self, closed: Callable[[], None]) -> None:
-        """Give the answer up; the reader hears nothing more. `closed` is called once nothing of the request is to come.
+    def leave(self, heard: Callable[[bool], None]) -> None:
+        """Give the answer up; the reader hears nothing more.
 
         Our half of the connection is closed; an engine that sees it closes the other half when it is through with the
-        request. One that does not, or cannot be told so (TLS), is cut off, and then `closed` is never called.
+        request, so that nothing of it is to come: then `heard` is called with True. It is called with False when that
+        takes longer than `LEFT_NS`, more than once, and when the engine is cut off, as one is that never closes, or
+        that cannot be told so (TLS).
         """
         transport = self._transport
         if transport is None:  # nothing was sent, or the engine has closed it already
             self.abort()
-            closed()
+            heard(True)
         elif not transport.can_write_eof():
             self.abort()
+            heard(False)
         else:
             self.resume()
             self.reader = None
             self.touched_ns = self._pool.pulse.now_ns
-            self._left = closed
+            self._left = heard
             if not transport.is_closing():
                 transport.write_eof()
 
@@ -247,8 +254,9 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self._lose(Loss.STALE if self._served else Loss.BROKEN)
         del self._parser  # parser and connection refer to each other
-        if self._left is not None:
-            self._left()
+        left, self._left = self._left, None
+        if left is not None:
+            left(True)
 
     def _lose(self, loss: Loss) -> None:
         reader = self.reader
@@ -318,6 +326,8 @@ class UpstreamConnection(asyncio.Protocol):
         if self._left is not None:
             if now_ns - self.touched_ns > timeouts.first_byte_ns:
                 self.abort()
+            elif now_ns - self.touched_ns > LEFT_NS:
+                self._left(False)
         elif self.reader is None:
             if now_ns >= self.idle_until_ns:
                 self.abort()

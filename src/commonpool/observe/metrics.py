@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from commonpool import __version__
-from commonpool.core.model import NS_PER_S, Outcome, UsageRecord
+from commonpool.core.model import NS_PER_S, RECALLED, Outcome, UsageRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LABEL_VALUES_MAX = 1000
@@ -161,7 +161,7 @@ class Meter:
         if series is None:
             series = self._open(record)
         series.outcomes[record.outcome] += 1
-        if not record.replica:
+        if not record.replica and record.reason != RECALLED:
             if record.outcome is Outcome.REFUSED:
                 self.refused(record.tenant, record.reason)
             return

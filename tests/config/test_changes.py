@@ -45,6 +45,11 @@ def changes(old: str, new: str) -> list[tuple[str, str | None, str | None, str]]
         ),
         (
             "    tenant: {guaranteed: 2_gpu}",
+            "    tenant: {guaranteed: 2_gpu}\n    response_cache: 2h",
+            ("tenants.support.response_cache", None, "2h", "at once"),
+        ),
+        (
+            "    tenant: {guaranteed: 2_gpu}",
             "    tenant: {guaranteed: 2_gpu}\n    limits: {requests: 10/s}",
             ("tenants.support.limits.requests", None, "600/min", "at once"),
         ),

@@ -197,3 +197,17 @@ def test_a_size_that_is_never_allowed_is_told_at_once(product: Door) -> None:
     assert "app helpdesk of tenant support may have 200 (limits.output)" in answer["error"]["message"]
     status, _, answer = product.ask(key, messages=[{"role": "user", "content": "word " * 100}])
     assert (status, answer["error"]["code"]) == (400, "input_too_long")
+
+
+def test_keys_and_their_limits_are_there_again_after_kill_9(product: Door) -> None:
+    key, _ = product.make(app="search", limits={"requests_per_minute": 3, "concurrent_requests": 1})
+    gone, gone_id = product.make(app="search")
+    product.end(gone_id)
+    process = product.product.process
+    assert process is not None
+    process.kill()
+    process.wait()
+    product.product.start()
+    assert product.call(MODELS, gone)[0] == 401
+    _, headers, _ = product.ask(key)
+    assert headers["x-ratelimit-limit-requests"] == "3"

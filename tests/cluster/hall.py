@@ -55,6 +55,7 @@ class Core:
         self._lives = itertools.count()
         self.records: list[UsageRecord] = []
         self.calls: Tally[str] = Tally()
+        self.now = EPOCH
         self.down = False
         self.lose: Tally[str] = Tally()  # so many replies of each call
         self.expected: set[str] = set()
@@ -65,7 +66,7 @@ class Core:
     def restart(self) -> None:
         self.machine = Machine(self.config.policy)
         journal = Journal(self._folder / str(next(self._lives)), ballast_bytes=0)
-        self.desk = CoreDesk(self.machine, lambda: EPOCH, journal, self.records.append)
+        self.desk = CoreDesk(self.machine, lambda: self.now, journal, self.records.append)
         self.hall = Hall(
             lambda hello: Counter(hello, self.desk, limits=lambda *of: "/".join(of).encode(), answered=self.answered),
             lambda: EPOCH,
@@ -76,6 +77,7 @@ class Core:
 
     def ticked(self) -> bool:
         """Time passes: a replica that failed is tried again."""
+        self.now += SECOND
         self.desk.tick()
         return True
 

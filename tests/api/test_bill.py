@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from commonpool.api import bill, bill_wire
+from commonpool.api.http import BadRequestError
 from commonpool.core.ledger import METERS
 from commonpool.core.model import Outcome, UsageRecord
 from commonpool.core.statement import DIMENSIONS, FILTERS
 from tests.api.books import BILLED, HOUR, at, billed, keep, work
-from tests.api.fakes import FakeOperations
+from tests.api.fakes import FakeOperations, sources
 
 MINUTE = HOUR // 60
 SINCE, UNTIL = "2026-12-30 00:00", "2027-01-02 00:00"
@@ -113,6 +114,13 @@ def test_filters(product: FakeOperations) -> None:
     assert sum(tenants) + science.total_micro == whole
     assert ask(product, period=period, app=("papers", "helpdesk")).total.requests == 4
     assert ask(product, period=period, app=("papers",)).total.requests == 1
+
+
+def test_a_tenant_that_is_gone_keeps_its_bill(product: FakeOperations) -> None:
+    product.configure(sources(BILLED.partition("  research:")[0].replace("split: guaranteed", "split: uniform")))
+    assert ask(product, period="2026-12", tenant=("research", "platform")).total.requests == 1
+    with pytest.raises(BadRequestError, match="the books of 2027-01-02 know the tenant 'research'"):
+        ask(product, period="2027-01-02", tenant=("support", "research"))
 
 
 def test_wrong_questions(local: TestClient) -> None:

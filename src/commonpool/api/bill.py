@@ -11,7 +11,7 @@ from commonpool.api.operations import Billed, Operations
 from commonpool.api.periods import Span, span
 from commonpool.config.problems import listed
 from commonpool.core.billing import EARNED, Bill, BillLine, combined, unit_costs
-from commonpool.core.ledger import GPU_HOUR, Kind
+from commonpool.core.ledger import GPU_HOUR, PLATFORM, Kind, tenant_account
 from commonpool.core.statement import DIMENSIONS, FILTERS, label
 from commonpool.store.ledger import EndPlace
 
@@ -59,8 +59,25 @@ async def bill(operations: Operations, query: BillQuery) -> bill_wire.BillTable:
                 f"a bill cannot be split by {name!r}; allowed are {', '.join(DIMENSIONS)}", param="by"
             )
     period = span(operations, query.period)
+    await _check_tenants(operations, period, query.tenant)
     billed = await operations.bills().bill(period.start_ns, period.end_ns, by, _filters(query))
     return _table(operations, period, billed)
+
+
+async def _check_tenants(operations: Operations, period: Span, names: tuple[str, ...]) -> None:
+    """Refuse a name that neither the configuration nor the books of the period know: its bill would be empty."""
+    policy = operations.config().policy
+    accounts = (PLATFORM, *map(tenant_account, policy.tenants), *(f"group:{name}" for name in policy.groups))
+    unknown = set(names).difference(map(label, accounts))
+    if unknown:
+        billed = await operations.bills().bill(period.start_ns, period.end_ns, ("tenant",), {})
+        unknown.difference_update(line.keys[0] for line in billed.bill.lines)
+    if unknown:
+        raise BadRequestError(
+            f"neither the configuration nor the books of {period.name} know the tenant {min(unknown)!r};"
+            " `commonpool bill` shows who pays",
+            param="tenant",
+        )
 
 
 def _filters(query: BillFilter) -> dict[str, tuple[str, ...]]:
@@ -158,6 +175,7 @@ async def lending(operations: Operations, query: ByPeriod) -> bill_wire.LendingT
 
 async def records(operations: Operations, query: BilledQuery) -> bill_wire.BilledAttempts:
     period = span(operations, query.period)
+    await _check_tenants(operations, period, query.tenant)
     filters: dict[str, tuple[str, ...]] = {name: values for name, values in _filters(query).items() if name != "group"}
     if query.group:
         filters["tenant"] = _below(operations, query)

@@ -8,6 +8,7 @@ from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import ConflictError, Operations
 from commonpool.config import Change, Config, Kind, Sources, diff, parse_sources
+from commonpool.config.billing import unpriced
 
 
 class NeedsRestartError(ConflictError):
@@ -22,7 +23,7 @@ async def show_config(operations: Operations, _: Nothing) -> wire.Configuration:
 
 async def diff_config(operations: Operations, _: Nothing, wanted: wire.Configuration) -> wire.Changes:
     __, new, changes, revision = await _compare(operations, wanted)
-    return wire.Changes(revision, changes, new.warnings)
+    return wire.Changes(revision, changes, _warnings(operations, new))
 
 
 async def apply_config(operations: Operations, _: Nothing, wanted: wire.Configuration) -> wire.Changes:
@@ -35,7 +36,11 @@ async def apply_config(operations: Operations, _: Nothing, wanted: wire.Configur
         )
     if changes:
         await operations.apply(sources, new, revision)
-    return wire.Changes(operations.config().policy.revision, changes, new.warnings)
+    return wire.Changes(operations.config().policy.revision, changes, _warnings(operations, new))
+
+
+def _warnings(operations: Operations, new: Config) -> tuple[str, ...]:
+    return (*new.warnings, *unpriced(new, operations.now_ns()))
 
 
 async def _compare(

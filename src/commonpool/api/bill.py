@@ -8,7 +8,7 @@ from commonpool.api import bill_wire, trace
 from commonpool.api.bill_wire import Amount, Charge
 from commonpool.api.http import BadRequestError, Endpoint
 from commonpool.api.operations import Billed, Operations
-from commonpool.api.periods import Span, span
+from commonpool.api.periods import Interval, interval
 from commonpool.config.problems import listed
 from commonpool.core.billing import EARNED, Bill, BillLine, combined, unit_costs
 from commonpool.core.ledger import GPU_HOUR, PLATFORM, Kind, tenant_account
@@ -58,13 +58,13 @@ async def bill(operations: Operations, query: BillQuery) -> bill_wire.BillTable:
             raise BadRequestError(
                 f"a bill cannot be split by {name!r}; allowed are {', '.join(DIMENSIONS)}", param="by"
             )
-    period = span(operations, query.period)
+    period = interval(operations, query.period)
     await _check_tenants(operations, period, query.tenant)
     billed = await operations.bills().bill(period.start_ns, period.end_ns, by, _filters(query))
     return _table(operations, period, billed)
 
 
-async def _check_tenants(operations: Operations, period: Span, names: tuple[str, ...]) -> None:
+async def _check_tenants(operations: Operations, period: Interval, names: tuple[str, ...]) -> None:
     """Refuse a name that neither the configuration nor the books of the period know: its bill would be empty."""
     policy = operations.config().policy
     accounts = (PLATFORM, *map(tenant_account, policy.tenants), *(f"group:{name}" for name in policy.groups))
@@ -84,7 +84,7 @@ def _filters(query: BillFilter) -> dict[str, tuple[str, ...]]:
     return {name: getattr(query, name) for name in FILTERS if getattr(query, name)}
 
 
-def _table(operations: Operations, period: Span, billed: Billed) -> bill_wire.BillTable:
+def _table(operations: Operations, period: Interval, billed: Billed) -> bill_wire.BillTable:
     config = operations.config()
     return bill_wire.BillTable(
         period=period.name,
@@ -156,7 +156,7 @@ def _measured(meter: str, amount: int) -> tuple[Decimal, str]:
 
 
 async def lending(operations: Operations, query: ByPeriod) -> bill_wire.LendingTable:
-    period = span(operations, query.period)
+    period = interval(operations, query.period)
     until_ns, pairs = await operations.bills().lending(period.start_ns, period.end_ns)
     return bill_wire.LendingTable(
         period=period.name,
@@ -174,7 +174,7 @@ async def lending(operations: Operations, query: ByPeriod) -> bill_wire.LendingT
 
 
 async def records(operations: Operations, query: BilledQuery) -> bill_wire.BilledAttempts:
-    period = span(operations, query.period)
+    period = interval(operations, query.period)
     await _check_tenants(operations, period, query.tenant)
     filters: dict[str, tuple[str, ...]] = {name: values for name, values in _filters(query).items() if name != "group"}
     if query.group:

@@ -114,7 +114,7 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-models ## run every benchmark and print its figures
+bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-models bench-advice bench-books ## run every benchmark but bench-ledger, which is large
 
 .PHONY: bench-core
 bench-core: $(DEV) ## measure the core alone, pure and compiled

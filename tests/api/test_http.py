@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from starlette.testclient import TestClient
 from starlette.types import Message
 
+from commonpool.access.permissions import Permission
 from commonpool.api import routes, wire
-from commonpool.api.http import BODY_BYTES_MAX
+from commonpool.api.http import BODY_BYTES_MAX, Endpoint
 from commonpool.api.openapi import OPEN
+from tests.api.caller import TestClient
 from tests.api.fakes import ADMIN, FakeOperations
 
 
@@ -115,6 +116,15 @@ def test_every_private_endpoint_asks_for_a_key_from_elsewhere(product: FakeOpera
             answer = remote.request(endpoint.method, endpoint.path.replace("{id}", "x"))
             assert (answer.status_code == 401) == (endpoint.action not in OPEN), endpoint.path
         assert remote.get("/admin/v1/status", headers={"authorization": ADMIN.decode()}).status_code == 200
+
+
+def test_an_endpoint_says_what_it_asks_for_and_whose_things_it_is_about() -> None:
+    async def handler() -> None: ...
+
+    with pytest.raises(TypeError, match="Missing required argument 'action'"):
+        Endpoint("GET", "/x", handler, summary="x", answer=wire.Health)  # type: ignore[call-arg] # that is what is tested
+    with pytest.raises(TypeError, match="Missing required argument 'of'"):
+        Endpoint("GET", "/x", handler, Permission.READ_STATUS, summary="x", answer=wire.Health)  # type: ignore[call-arg] # so is this
 
 
 def test_answers_are_safe_for_browsers(local: TestClient) -> None:

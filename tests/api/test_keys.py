@@ -52,6 +52,7 @@ def test_admin_key_belongs_to_nobody(local: TestClient) -> None:
         ({"tenant": "support", "networks": ["*"]}, "networks", "'*' is no network"),
         ({"tenant": "support", "limits": {"requests_per_minute": 0}}, "limits", "limits.requests_per_minute is 0"),
         ({"tenant": "support", "limits": {"queue_length": 2**60}}, "limits", "write a whole number from 1 on"),
+        ({"tenant": "support", "limits": {"milli_gpu": 5}}, "limits", "no job is of a key"),
         ({"tenant": "support", "limits": {"requests": 5}}, None, "unknown field `requests`"),
         ({"tenant": "support", "role": "viewer"}, "role", "a key of scope data has no role"),
         ({"scope": "admin", "role": "king"}, "role", "there is no role 'king' on the platform"),

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from starlette.testclient import TestClient
 
 from commonpool.api import routes, views, wire
 from commonpool.core.model import Cause, Outcome, Request, Wait
+from tests.api.caller import TestClient
 from tests.api.fakes import ADMIN, KEY_OF_A, FakeOperations
 from tests.store.records import loan, refused, usage_record
 
@@ -67,7 +67,7 @@ def test_every_attempt_is_told_in_order(local: TestClient) -> None:
 
 def test_a_refused_request_says_why_and_what_to_do(local: TestClient) -> None:
     (attempt,) = story(local, "r3").attempts
-    assert attempt.explanation == "refused, its tenant's queue_length was reached; did not wait"
+    assert attempt.explanation == "refused, the queue_length of its tenant, app or key was reached; did not wait"
     assert "limits.queue_length" in attempt.advice
 
 

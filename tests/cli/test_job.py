@@ -77,7 +77,10 @@ def test_what_the_product_refuses_is_one_sentence(capsys: pytest.CaptureFixture[
         assert run(["job", "show", "no-job", "--control", url]) == ExitCode.FAILED
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.splitlines() == [f"commonpool: {here.fake_jobs.refusal}", "commonpool: there is no job 'no-job'"]
+    assert said.err.splitlines() == [
+        f"commonpool: {here.fake_jobs.refusal}",
+        "commonpool: there is no job 'no-job'; `commonpool job list --all` shows those there are",
+    ]
 
 
 @pytest.fixture

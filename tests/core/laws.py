@@ -7,6 +7,7 @@ Hypothesis may choose each thing, or a seed a busy while of many.
 
 import copy
 from collections.abc import Sequence
+from operator import sub
 from random import Random
 from typing import Protocol, TypeVar
 
@@ -52,7 +53,7 @@ from commonpool.core.model import (
     Tier,
     Usage,
 )
-from commonpool.core.queueing import Entry
+from commonpool.core.queueing import Entry, holds
 from commonpool.core.quota import Node, Quota
 from commonpool.core.sites import Serving
 from tests.core.worlds import S, World, tenant
@@ -71,6 +72,7 @@ LIMITED = (  # what an app or a key may be limited to
     Limits(queue_length=2, requests_per_minute=30),
     Limits(bytes_per_second=200, tokens_in_max=500, tokens_out_max=100),
 )
+OF_JOBS = (Limits(milli_gpu=1000), Limits(milli_gpu=4000, cpu_milli=1000), Limits(milli_gpu=500, queue_length=4))
 
 T = TypeVar("T")
 
@@ -117,7 +119,7 @@ def tenant_of_any_kind(choose: Choose, name: str) -> Tenant:
         max_wait_ns=choose([50, 5]) * S,
         limits=limits,
         resources=choose([{}, {"cpu_milli": Share(4000)}, {"cpu_milli": Share(2000, 8000)}]) if in_main else {},
-        apps={app: choose(LIMITED) for app in APPS if choose([False, False, True])},
+        apps={app: choose([*LIMITED, *OF_JOBS]) for app in APPS if choose([False, False, True])},
     )
 
 
@@ -198,7 +200,7 @@ class Commons(RuleBasedStateMachine):
         job = Job(
             f"j{self.names}",
             name,
-            "app",
+            choose(APPS),
             "main" if name in MAIN else "two",
             choose(["interactive", "batch"]),
             choose([250, 500, 1000, 2000, 4000]),
@@ -362,13 +364,8 @@ def could_start(entry: Entry, now: int, gone: Entry | None = None) -> bool:
     Apart from the order: whose turn it is, and what is kept for somebody. `gone` runs, and is taken as not running.
     """
     site, node = site_of(entry), entry.flow.node
-    for quota, its, amount in takes(entry):
-        tree = quota if gone is None else without(quota, gone)
-        leaf = tree.tenants[its.name]
-        if leaf.running_max is not None and leaf.running >= leaf.running_max:
-            return False
-        if any(step.use + amount > step.cap for step in leaf.path()) or tree.free_for(leaf) < amount:
-            return False
+    if not (may_run(entry, gone) and has_quota(entry, gone)):
+        return False
     if isinstance(site, Devices):
         freed = gone.ask if gone is not None and gone.flow.room is site else 0
         borrowed = node.use + entry.ask - max(node.use, node.guaranteed)
@@ -389,6 +386,35 @@ def could_start(entry: Entry, now: int, gone: Entry | None = None) -> bool:
         if spot.open and room and spot.kv_used - kv + entry.kv <= spot.kv_tokens:
             return True
     return False
+
+
+def has_quota(entry: Entry, gone: Entry | None = None) -> bool:
+    """Whether its tenant may use what it takes, and the pool has it."""
+    for quota, its, amount in takes(entry):
+        tree = quota if gone is None else without(quota, gone)
+        leaf = tree.tenants[its.name]
+        if leaf.running_max is not None and leaf.running >= leaf.running_max:
+            return False
+        if any(step.use + amount > step.cap for step in leaf.path()) or tree.free_for(leaf) < amount:
+            return False
+    return True
+
+
+def may_run(entry: Entry, gone: Entry | None = None) -> bool:
+    """Whether the limits of its app and of its key allow it now."""
+    for tally in entry.tallies:
+        held, running = tally.held, tally.running
+        if gone is not None and tally in gone.tallies:
+            running -= 1
+            held = tuple(map(sub, held, holds(gone.task, gone.ask)))
+        if tally.running_max is not None and running >= tally.running_max:
+            return False
+        if tally.held_max is not None and any(
+            has + asked > most
+            for has, asked, most in zip(held, holds(entry.task, entry.ask), tally.held_max, strict=True)
+        ):
+            return False
+    return True
 
 
 def site_of(entry: Entry) -> Serving | Devices:

@@ -40,6 +40,7 @@ def test_a_cause_that_is_about_somebody_names_it() -> None:
         Cause.SLOTS,
         Cause.DEVICES,
         Cause.CONCURRENCY,
+        Cause.APP_LIMIT,
         Cause.ELASTIC_CAP,
         Cause.LOAN_DUE,
         Cause.BORROWING_DENIED,

@@ -1,16 +1,18 @@
 """Laws of what is taken and given back: caps, slots, loans, the ledger, records. Each holds after every event."""
 
 from collections import Counter
+from operator import le
 
 import msgspec
 
 from commonpool.core.effects import Dispatch, Effect, Settle, Start
 from commonpool.core.events import DevicesChanged, Event, Ticked
+from commonpool.core.limits import NOTHING
 from commonpool.core.machine import Machine
-from commonpool.core.model import Outcome, UsageRecord
-from commonpool.core.queueing import Flow
+from commonpool.core.model import Outcome, Request, UsageRecord
+from commonpool.core.queueing import Flow, holds
 from commonpool.core.sites import Serving
-from tests.core.laws import Commons, takes, thorough
+from tests.core.laws import Commons, may_run, takes, thorough
 from tests.core.replay import Log
 from tests.core.splits import split
 from tests.core.worlds import S
@@ -125,8 +127,16 @@ class Accounts(Commons):
             mine = [entry for entry in entries if tally in entry.tallies]
             assert tally.running == sum(not entry.waiting for entry in mine)
             assert tally.waiting == sum(entry.waiting for entry in mine)
+            held = [holds(entry.task, entry.ask) for entry in mine if not entry.waiting]
+            assert tally.held == tuple(map(sum, zip(NOTHING, *held, strict=True)))
         for entry in self.begun(effects):
-            assert all(tally.running <= (tally.running_max or len(entries)) for tally in entry.tallies)
+            for tally in entry.tallies:
+                assert tally.running <= (tally.running_max or len(entries))
+                assert (
+                    tally.held_max is None
+                    or all(map(le, tally.held, tally.held_max))
+                    or isinstance(entry.task, Request)
+                )
         for account in state.accounts.values():
             for tally, lanes in account.lanes.items():
                 for lane, flow in lanes.items():
@@ -135,8 +145,9 @@ class Accounts(Commons):
                     assert (lane.length, lane.work) == (len(mine), sum(entry.work for entry in mine))
             for flow in account.flows:
                 waiting = list(flow.waiting())
-                idle = [entry for entry in waiting if any(tally.full for tally in entry.tallies)]
-                assert (flow.idle_length, flow.idle_work) == (len(idle), sum(entry.work for entry in idle))
+                if isinstance(flow.room, Serving):
+                    idle = [entry for entry in waiting if not may_run(entry)]
+                    assert (flow.idle_length, flow.idle_work) == (len(idle), sum(entry.work for entry in idle))
                 assert {tally for entry in waiting for tally in entry.tallies} == {
                     tally for tally, lanes in account.lanes.items() if flow in lanes.values()
                 }

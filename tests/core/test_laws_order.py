@@ -5,7 +5,7 @@ from commonpool.core.effects import Effect
 from commonpool.core.events import Event, Produced
 from commonpool.core.queueing import Entry, Flow
 from commonpool.core.sites import Site
-from tests.core.laws import Commons, could_start, thorough
+from tests.core.laws import Commons, could_start, may_run, thorough
 
 
 def heads(site: Site, now: int) -> list[tuple[Flow, list[Entry]]]:
@@ -13,9 +13,11 @@ def heads(site: Site, now: int) -> list[tuple[Flow, list[Entry]]]:
     found = []
     for flow in site.line.flows.values():
         head = flow.head(now)
-        if head is not None:
-            passing = isinstance(site, Devices) and head.deadline > now
-            found.append((flow, list(flow.waiting())[:32] if passing else [head]))
+        jobs = isinstance(site, Devices)
+        if jobs and flow.length and (head is None or head.deadline > now):
+            found.append((flow, list(flow.waiting())[:32]))
+        elif head is not None:
+            found.append((flow, [head]))
     return found
 
 
@@ -50,12 +52,18 @@ class Order(Commons):
                         assert not could_start(head, self.world.now, gone=entry), (head.id, entry.id)
 
     def a_head_is_the_first_of_what_has_room_under_its_own_limits(self) -> None:
-        """Law: while an app or a key runs as many as it may, what it has waiting is passed, and nobody else waits."""
+        """Law: while an app or a key runs as many as it may, what it has waiting is passed, and nobody else waits.
+
+        A job that asks for more than its app may still hold keeps the next ones of that app from being the head.
+        """
         now = self.world.now
         for site in self.machine.state.all_sites():
             for flow in site.line.flows.values():
-                may = [each for each in flow.waiting() if not any(tally.full for tally in each.tallies)]
                 head = flow.head(now)
+                assert head is None or may_run(head)
+                if isinstance(site, Devices):
+                    continue
+                may = [each for each in flow.waiting() if may_run(each)]
                 if not may:
                     assert head is None
                     continue

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from commonpool.core import views
-from commonpool.core.events import KeyLimited, KeyRevoked, Resumed
-from commonpool.core.model import Cause, Limits, Outcome, Policy, Reason, Request, Usage, Wait
-from tests.core.worlds import S, World, dispatched, policy, refused, tenant
+from commonpool.core.effects import Dispatch, Start
+from commonpool.core.events import JobResumed, KeyLimited, KeyRevoked, Resumed, Submitted
+from commonpool.core.model import Cause, Job, Limits, Outcome, Policy, Reason, Request, Usage, Wait
+from tests.core.worlds import S, World, dispatched, policy, refused, started, tenant
 
 
 def rules(apps: dict[str, Limits] | None = None, **more: Any) -> Policy:
@@ -20,6 +21,13 @@ def limited(apps: dict[str, Limits] | None = None, keys: dict[str, Limits] | Non
     for key, limits in (keys or {}).items():
         world.send(KeyLimited(key, limits))
     return world
+
+
+def waits_of(world: World, name: str) -> tuple[Wait, ...]:
+    """What a request or job that was started has waited for."""
+    started = [effect for effect in world.effects if isinstance(effect, Dispatch | Start)]
+    (found,) = [e.waits for e in started if name == (e.request_id if isinstance(e, Dispatch) else e.job_id)]
+    return found
 
 
 # -- concurrency -------------------------------------------------------------------------------------------------------
@@ -80,8 +88,7 @@ def test_what_waits_for_its_app_is_told_so_and_no_longer() -> None:
     assert world.machine.waits_of("a1", world.now) == (Wait(Cause.CONCURRENCY, "key:k1", S),)
     world.arrive("b3", "a", app="other")  # every slot is taken now
     world.later(1).end("a0")
-    (effect,) = [effect for effect in world.effects if getattr(effect, "request_id", "") == "a1"]
-    assert effect.waits == (Wait(Cause.CONCURRENCY, "key:k1", 2 * S),)
+    assert waits_of(world, "a1") == (Wait(Cause.CONCURRENCY, "key:k1", 2 * S),)
 
 
 def test_when_its_limit_is_open_again_it_waits_for_what_the_others_wait_for() -> None:
@@ -93,8 +100,7 @@ def test_when_its_limit_is_open_again_it_waits_for_what_the_others_wait_for() ->
     world.later(3).end("a0")
     assert dispatched(world.later(2).end("b0")) == ["b4"]
     assert dispatched(world.later(4).end("b1")) == ["a1"]
-    (effect,) = [effect for effect in world.effects if getattr(effect, "request_id", "") == "a1"]
-    assert effect.waits == (
+    assert waits_of(world, "a1") == (
         Wait(Cause.CONCURRENCY, "a/app", 3 * S),
         Wait(Cause.OWN_QUEUE, "", 6 * S),  # behind the interactive one, and those who run
     )
@@ -356,3 +362,78 @@ def test_a_key_of_a_tenant_that_is_gone_can_be_revoked() -> None:
     world = limited()
     assert world.send(KeyRevoked("k1", "nobody")) == []
     assert world.send(KeyLimited("k2", Limits())) == []
+
+
+# -- what the jobs of an app hold --------------------------------------------------------------------------------------
+
+
+def job_world(**limits: int) -> World:
+    """Eight GPUs and sixteen cores, all of tenant a."""
+    a = tenant("a", 8000, elastic_cap=8000, apps={"app": Limits(**limits)})
+    return World(policy(a, milli_gpu=8000, resources={"cpu_milli": 16_000, "memory_mib": 4096}), replicas=0)
+
+
+def submit(world: World, name: str, milli_gpu: int, app: str = "app", **resources: int) -> list[str]:
+    return started(world.send(Submitted(Job(name, "a", app, "main", "batch", milli_gpu, resources))))
+
+
+@pytest.mark.parametrize(
+    ("limits", "resources"),
+    [({"milli_gpu": 2000}, {}), ({"cpu_milli": 4000}, {"cpu_milli": 2000}), ({"memory_mib": 64}, {"memory_mib": 32})],
+)
+def test_the_jobs_of_an_app_hold_so_much_at_once_and_others_pass(limits: dict[str, int], resources: Any) -> None:
+    world = job_world(**limits)
+    assert submit(world, "j0", 1000, **resources) == ["j0"]
+    assert submit(world, "j1", 1000, **resources) == ["j1"]
+    assert submit(world, "j2", 1000, **resources) == []
+    assert submit(world, "o0", 1000, "other", **resources) == ["o0"]
+    assert world.machine.waits_of("j2", world.later(5).now) == (Wait(Cause.APP_LIMIT, "a/app", 5 * S),)
+    assert started(world.finish("o0")) == []
+    assert started(world.finish("j0")) == ["j2"]
+    assert waits_of(world, "j2") == (Wait(Cause.APP_LIMIT, "a/app", 5 * S),)
+
+
+def test_a_smaller_job_of_the_app_passes_one_that_its_limit_has_no_room_for() -> None:
+    world = job_world(milli_gpu=3000)
+    submit(world, "j0", 2000)
+    assert submit(world, "j1", 2000) == []
+    assert submit(world, "j2", 1000) == ["j2"]
+    assert started(world.finish("j2")) == []
+    assert started(world.finish("j0")) == ["j1"]
+
+
+def test_an_overdue_job_that_its_app_keeps_back_keeps_nobody_else_back() -> None:
+    world = job_world(milli_gpu=2000)
+    submit(world, "j0", 2000)
+    submit(world, "j1", 2000)
+    world.later(1000).tick()
+    for n in range(6):
+        assert submit(world, f"o{n}", 1000, "other") == [f"o{n}"]
+    assert started(world.finish("j0")) == ["j1"]
+
+
+def test_a_job_that_its_app_may_never_run_is_refused() -> None:
+    world = job_world(milli_gpu=2000, memory_mib=64)
+    (refusal,) = refused(world.send(Submitted(Job("j0", "a", "app", "main", "batch", 3000, {"memory_mib": 65}))))
+    assert refusal.reason is Reason.NEVER_FITS
+    assert refusal.message == (
+        "The job asks for 3000 milli_gpu, 65 MiB of memory; jobs of app app of tenant a may hold at most 2000 "
+        "milli_gpu, 64 MiB of memory at once (limits.gpus, cpu_cores, memory). Ask for less."
+    )
+
+
+def test_the_queue_of_an_app_counts_its_jobs() -> None:
+    world = job_world(milli_gpu=1000, queue_length=1)
+    submit(world, "j0", 1000)
+    submit(world, "j1", 1000)
+    (refusal,) = refused(world.send(Submitted(Job("j2", "a", "app", "main", "batch", 1000))))
+    assert refusal.message.startswith("App app of tenant a has 1 requests or jobs waiting; its queue_length is 1.")
+
+
+def test_a_job_that_ran_before_is_counted() -> None:
+    world = job_world(milli_gpu=2000)
+    job = Job("j0", "a", "app", "main", "batch", 2000)
+    world.send(JobResumed(job, 1, 0, 0))
+    world.attempts["j0"] = 1
+    assert submit(world, "j1", 1000) == []
+    assert started(world.finish("j0")) == ["j1"]

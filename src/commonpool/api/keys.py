@@ -13,6 +13,7 @@ from commonpool.api.operations import BadRequestError, NotFoundError, Operations
 from commonpool.api.subjects import ACROSS, Asked, Subject, Who, no_tenant
 from commonpool.config import Config
 from commonpool.config.keys import DEFAULT_APP
+from commonpool.config.limits import OF_JOBS
 from commonpool.config.problems import listed
 from commonpool.core.model import NO_LIMITS, Limits
 from commonpool.core.networks import NETWORKS_MAX, NetworkError, network
@@ -143,6 +144,9 @@ def _networks(written: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def _check_limits(limits: Limits) -> None:
+    for limit in OF_JOBS.values():
+        if getattr(limits, limit.field) is not None:
+            raise BadRequestError(f"no job is of a key; leave limits.{limit.field} out", param="limits")
     for name, amount in msgspec.structs.asdict(limits).items():
         if amount is not None and not 0 < amount <= LIMIT_MAX:
             raise BadRequestError(f"limits.{name} is {amount}; write a whole number from 1 on", param="limits")

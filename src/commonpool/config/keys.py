@@ -9,7 +9,7 @@ from commonpool.config.access_keys import ACCESS
 from commonpool.config.billing_keys import BUDGET, COSTS, PRICES, RETENTION
 from commonpool.config.cluster_keys import NODE, NODES_MAX, POOL
 from commonpool.config.kinds import choice, positive, whole
-from commonpool.config.limits import limits_record
+from commonpool.config.limits import LIMITS, OF_APPS, limits_record
 from commonpool.config.quantities import format_duration, format_size
 from commonpool.config.resources import RESOURCES
 from commonpool.config.shape import Field, Record, Series, Table, Tagged
@@ -180,7 +180,7 @@ def _share(key: str) -> Record:
 APP = Record(
     (
         Field("cost_center", kinds.COST_CENTER, "Who pays.", derived="none"),
-        Field("limits", limits_record(NO_LIMITS), "Its own limits, beside its tenant's."),
+        Field("limits", limits_record(OF_APPS, NO_LIMITS), "Its own limits, beside its tenant's."),
     )
 )
 TENANT = Record(
@@ -275,7 +275,7 @@ TENANT = Record(
             ),
             "How what it borrows is given back.",
         ),
-        Field("limits", limits_record(_TENANT.limits), "Its limits."),
+        Field("limits", limits_record(LIMITS, _TENANT.limits), "Its limits."),
         Field("budget", BUDGET, "What it may spend."),
         Field(
             "apps",

@@ -1,13 +1,23 @@
-"""Limits under the keys that people write: those of a tenant, of an app, and of a key."""
+"""Limits under the keys that people write: those of a tenant, of an app, and of a key; and what the jobs of an app may
+hold, which of a tenant is said by its quota.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from commonpool.config.kinds import BANDWIDTH, DURATION, RATE, TOKENS, Leaf, positive, whole
+from commonpool.config.kinds import BANDWIDTH, CORES, DURATION, GPU, MEMORY, RATE, TOKENS, Leaf, positive, whole
 from commonpool.config.problems import hint
-from commonpool.config.quantities import format_bandwidth, format_duration, format_rate, format_tokens
+from commonpool.config.quantities import (
+    format_bandwidth,
+    format_cores,
+    format_duration,
+    format_gpu,
+    format_memory,
+    format_rate,
+    format_tokens,
+)
 from commonpool.config.shape import Field, Record, Values
 from commonpool.core.model import Limits
 
@@ -47,26 +57,34 @@ LIMITS: dict[str, Limit] = {
 }
 
 
-def limits_record(defaults: Limits) -> Record:
-    """The section `limits`, with these defaults."""
+OF_JOBS: dict[str, Limit] = {
+    "gpus": Limit("milli_gpu", positive(GPU), format_gpu, "GPUs that its jobs hold at once; more wait."),
+    "cpu_cores": Limit("cpu_milli", positive(CORES), format_cores, "CPU cores that its jobs hold at once; more wait."),
+    "memory": Limit("memory_mib", positive(MEMORY), format_memory, "Memory that its jobs hold at once; more wait."),
+}
+OF_APPS = LIMITS | OF_JOBS
+
+
+def limits_record(limits: dict[str, Limit], defaults: Limits) -> Record:
+    """A section of these limits, with these defaults."""
     return Record(
         tuple(
             Field(key, limit.kind, limit.what, derived="no limit")
             if (default := getattr(defaults, limit.field)) is None
             else Field(key, limit.kind, limit.what, default=limit.shown(default))
-            for key, limit in LIMITS.items()
+            for key, limit in limits.items()
         )
     )
 
 
 def build_limits(values: Values) -> Limits:
     """What such a section says."""
-    return Limits(**{limit.field: values.get(key) for key, limit in LIMITS.items()})
+    return Limits(**{limit.field: values.get(key) for key, limit in OF_APPS.items()})
 
 
 def describe_limits(limits: Limits) -> dict[str, str | None]:
     """Each limit by its key, as people write it; None where there is none."""
-    amounts = ((key, limit, getattr(limits, limit.field)) for key, limit in LIMITS.items())
+    amounts = ((key, limit, getattr(limits, limit.field)) for key, limit in OF_APPS.items())
     return {key: None if amount is None else limit.shown(amount) for key, limit, amount in amounts}
 
 

@@ -4,6 +4,7 @@ Everything is checked before anything is taken: what is refused has consumed not
 which limit, whose, and when it is worth trying again.
 """
 
+from operator import gt
 from typing import Final, cast
 
 import msgspec
@@ -12,9 +13,9 @@ from commonpool.core import sizing
 from commonpool.core.budget import UNKNOWN_PACE_NS
 from commonpool.core.explain import duration
 from commonpool.core.footprint import convert
-from commonpool.core.limits import SECONDS_PER_MINUTE, Rate, Tally
+from commonpool.core.limits import ENDLESS, SECONDS_PER_MINUTE, Held, Rate, Tally
 from commonpool.core.model import MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant
-from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry, Flow
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry, Flow, holds
 from commonpool.core.sites import Serving
 from commonpool.core.sizing import Shape
 from commonpool.core.state import State
@@ -96,7 +97,10 @@ def admit_job(state: State, entry: Entry, job: Job, now: int, *, again: bool = F
     account = state.accounts[job.tenant]
     flow = state.flow(job.tenant, account, state.devices[job.pool])
     entry.flow, entry.node = flow, flow.node
-    refusal = size_job(state, entry, job, taken=again) or (None if again else _queue_full(account))
+    entry.tallies = state.tallies(account, job)
+    refusal = size_job(state, entry, job, taken=again)
+    for tally in () if again else (account, *entry.tallies):
+        refusal = refusal or _queue_full(tally)
     if refusal is not None:
         return refusal
     cost = account.spending.cost(entry.ask * (job.expected_ns or 0), now)
@@ -120,6 +124,7 @@ def resume(state: State, entry: Entry, now: int) -> Refusal | None:
             return refusal
         entry.flow = flow = state.flow(task.tenant, account, state.devices[task.pool])
         entry.node = flow.node
+        entry.tallies = state.tallies(account, task)
         size_job(state, entry, task, taken=True)
         entry.ask = entry.ask or max(1, task.milli_gpu)
         entry.work = entry.ask * sizing.job_ns(task, 0)
@@ -243,6 +248,18 @@ def size_job(state: State, entry: Entry, job: Job, *, taken: bool = False) -> Re
         return _never_fits_job(job, f"{asked} milli_gpu", entry.node.most)
     entry.ask = asked
     entry.also = tuple(also)
+    return _app_never_allows(entry, job, asked)
+
+
+def _app_never_allows(entry: Entry, job: Job, asked: int) -> Refusal | None:
+    held = holds(job, asked)
+    for tally in entry.tallies:
+        if tally.held_max is not None and any(map(gt, held, tally.held_max)):
+            return Refusal(
+                Reason.NEVER_FITS,
+                f"The job asks for {_amounts(held)}; jobs of {tally.whose} may hold at most "
+                f"{_amounts(tally.held_max)} at once (limits.gpus, cpu_cores, memory). Ask for less.",
+            )
     return None
 
 
@@ -378,6 +395,11 @@ def _known_tier(tier: str, tenant: Tenant) -> Refusal | None:
         return None
     names = ", ".join(tenant.priority)
     return Refusal(Reason.UNKNOWN_TIER, f"Tier {tier} is unknown to {tenant.name}; it has: {names}.")
+
+
+def _amounts(held: Held) -> str:
+    units = ("milli_gpu", "thousandths of a CPU", "MiB of memory")
+    return ", ".join(f"{amount} {unit}" for amount, unit in zip(held, units, strict=True) if 0 < amount < ENDLESS)
 
 
 def _never_fits_job(job: Job, amount: str, cap: int) -> Refusal:

@@ -10,7 +10,7 @@ from commonpool.core.lending import Loans
 from commonpool.core.line import PASS_PRICE
 from commonpool.core.model import NS_PER_S, Cause, Hardware, Job
 from commonpool.core.placement import Barrier, Placement
-from commonpool.core.queueing import Entry, Flow, Spot
+from commonpool.core.queueing import Entry, Flow, Spot, at_limit, holds
 from commonpool.core.quota import Node, Quota
 from commonpool.core.sites import Site, bound
 
@@ -111,12 +111,16 @@ class Devices(Site):
         if entry is not None and (self.saved <= 0 or not entry.waiting):
             self.kept_for = entry = None
             self.price *= 2
+        elif entry is not None and not _allowed(entry):
+            self.kept_for = entry = None
         if entry is None:
             flow = self.line.most_overdue(now)
             if flow is not None:
-                self._put_first(flow.earliest())
+                self._put_first(flow.earliest())  # one that is overdue has something that may be next
             entry = self.first
             if entry is None or not entry.waiting or entry.flow.parked or self.saved < self.price:
+                return False
+            if not _allowed(entry):
                 return False
             self.saved = self.price
             self.kept_for = entry
@@ -140,6 +144,9 @@ class Devices(Site):
 
     def choose(self, flow: Flow, now: int) -> tuple[Entry, Spot] | None:
         head = flow.head(now)
+        passed = head is None  # for the limits of their apps
+        if head is None:
+            head = next(flow.waiting(), None)
         if head is None:
             return None
         spot = self.fit(head, now)
@@ -147,7 +154,7 @@ class Devices(Site):
             return head, spot
         why = self.cause, self.about
         tried = [head]
-        if head.deadline > now:
+        if head.deadline > now or passed:
             least = self.quota.capacity + 1 if head.also else head.ask  # of those that ask for GPUs alone
             for seen, entry in enumerate(flow.waiting()):
                 if seen >= _LOOK_AHEAD:
@@ -172,10 +179,8 @@ class Devices(Site):
     def fit(self, entry: Entry, now: int) -> Spot | None:
         flow = entry.flow
         node = flow.node
-        # 1. Its tenant's own bounds, in every resource.
-        blocker = self.blocker(entry)
-        if blocker is not None:
-            self.cause, self.about = bound(blocker), blocker.name
+        # 1. Its tenant's and its app's own bounds, in every resource.
+        if self._at_bound(entry):
             return None
         # 2. What it borrows: nothing while somebody waits for its own, and nothing that is wanted back too soon.
         borrowed = node.use + entry.ask - max(node.use, node.guaranteed)
@@ -195,6 +200,16 @@ class Devices(Site):
             self.cause, self.about = Cause.FORECAST, ""
             return None
         return self.spot
+
+    def _at_bound(self, entry: Entry) -> bool:
+        blocker = self.blocker(entry)
+        if blocker is not None:
+            self.cause, self.about = bound(blocker), blocker.name
+            return True
+        if entry.tallies and not _allowed(entry):
+            self.cause, self.about = at_limit(entry.tallies[0])
+            return True
+        return False
 
     def owns(self, entry: Entry) -> bool:
         """Whether all that it asks for is within its tenant's guarantee."""
@@ -332,3 +347,8 @@ class Devices(Site):
 
     def service(self, entry: Entry) -> int:
         return entry.work // NS_PER_S
+
+
+def _allowed(entry: Entry) -> bool:
+    """Whether its app may run it now."""
+    return all(tally.allows(holds(entry.task, entry.ask)) for tally in entry.tallies)

@@ -10,7 +10,7 @@ from typing import cast
 from commonpool.core import replicas
 from commonpool.core.devices import Devices
 from commonpool.core.effects import Effect
-from commonpool.core.queueing import Entry, Flow, Spot
+from commonpool.core.queueing import Entry, Flow, Spot, holds
 from commonpool.core.sites import Serving, Site
 from commonpool.core.state import State
 
@@ -117,10 +117,11 @@ class Turns:
         for quota, its, amount in entry.also:
             quota.take(its, amount)
         site.loans.took(node, entry, entry.ask, now)
-        for tally in entry.tallies:
-            tally.running += 1
-            if tally.running == tally.running_max:
-                flow.account.turned(tally, now)
+        if entry.tallies:
+            held = holds(entry.task, entry.ask)
+            for tally in entry.tallies:
+                if tally.take(held):
+                    flow.account.turned(tally, now)
         if charged:
             entry.charged = site.service(entry)
             flow.charge(entry.charged)
@@ -159,11 +160,11 @@ class Turns:
             self.state.count_devices()
         pool = entry.node.pool
         freed = self.state.quotas[pool].give(entry.node, entry.ask)
-        for tally in entry.tallies:
-            was_full = tally.full
-            tally.running -= 1
-            if was_full and not tally.full:
-                freed += flow.account.turned(tally, now)
+        if entry.tallies:
+            held = holds(entry.task, entry.ask)
+            for tally in entry.tallies:
+                if tally.give(held):
+                    freed += flow.account.turned(tally, now)
         for quota, its, amount in entry.also:
             freed += quota.give(its, amount)
         self.state.loans[pool].gave(entry.node, entry, now)

@@ -59,6 +59,11 @@ _CAUSES: Final[dict[Cause, tuple[str, str, str]]] = {
         "tenant",
         "Raise limits.concurrent_requests there.",
     ),
+    Cause.APP_LIMIT: (
+        "jobs of {} at what they may hold",
+        "its app",
+        "Raise limits.gpus, limits.cpu_cores or limits.memory of the app.",
+    ),
     Cause.ELASTIC_CAP: (
         "{} at its elastic_cap",
         "tenant",

@@ -5,13 +5,18 @@ at which the bucket is full again). That number is kept multiplied by the rate, 
 """
 
 from collections.abc import Iterable
+from operator import add, ge, sub
 from typing import Final
 
 from commonpool.core.model import NO_LIMITS, NS_PER_S, Limits
 
 MINUTE_NS = 60 * NS_PER_S
 SECONDS_PER_MINUTE: Final = 60
-_ENDLESS: Final = 1 << 62  # more than ever wait
+ENDLESS: Final = 1 << 62  # more than there ever is
+_NONE: Final = (None, None, None)
+
+Held = tuple[int, ...]  # of GPUs in milli_gpu, of CPU in thousandths, of memory in MiB
+NOTHING: Final[Held] = (0, 0, 0)  # which is what requests hold: their GPUs are their tenant's quota
 
 
 class Rate:
@@ -52,11 +57,14 @@ class Tally:
 
     `whose` says in a sentence whose they are, `name` in a word. `limited` is false where nothing but the queue is
     limited. `waiting` and `running` count what waits and runs; a tenant's `running` is counted in the quota tree, and
-    is 0 here. What there is no limit on is None.
+    is 0 here. `held` is what the jobs of an app hold of GPUs, CPU and memory, and `held_max` what they may, where one
+    of them is limited. What there is no limit on is None.
     """
 
     __slots__ = (
         "bytes",
+        "held",
+        "held_max",
         "limited",
         "name",
         "queue_length",
@@ -76,17 +84,19 @@ class Tally:
         self.waiting = 0
         self.running = 0
         self.limited = False
-        self.queue_length = _ENDLESS
+        self.queue_length = ENDLESS
         self.running_max: int | None = None
         self.requests: Rate | None = None
         self.tokens: Rate | None = None
         self.bytes: Rate | None = None
         self.tokens_in_max: int | None = None
         self.tokens_out_max: int | None = None
+        self.held = NOTHING
+        self.held_max: Held | None = None
 
     def limit(self, limits: Limits, now: int) -> None:
         """These are its limits from now on. What is used stays used."""
-        self.queue_length = _ENDLESS if limits.queue_length is None else limits.queue_length
+        self.queue_length = ENDLESS if limits.queue_length is None else limits.queue_length
         self.running_max = limits.concurrent_requests
         self.requests = _rate(self.requests, limits.requests_per_minute, now)
         self.tokens = _rate(self.tokens, limits.tokens_per_minute, now)
@@ -95,11 +105,37 @@ class Tally:
         self.tokens_in_max = limits.tokens_in_max
         self.tokens_out_max = limits.tokens_out_max
         self.limited = limits != Limits(queue_length=limits.queue_length)
+        most = limits.milli_gpu, limits.cpu_milli, limits.memory_mib
+        self.held_max = None if most == _NONE else tuple(ENDLESS if each is None else each for each in most)
 
     @property
     def full(self) -> bool:
         """Whether as many run as may at once."""
         return self.running_max is not None and self.running >= self.running_max
+
+    def allows(self, asked: Held) -> bool:
+        """Whether what holds so much may run beside what runs."""
+        if self.running_max is not None and self.running >= self.running_max:
+            return False
+        most = self.held_max
+        return most is None or all(map(ge, most, map(add, self.held, asked)))
+
+    def take(self, asked: Held) -> bool:
+        """It runs. Returns whether that may change what is allowed."""
+        self.running += 1
+        if asked is NOTHING:
+            return self.running == self.running_max
+        self.held = tuple(map(add, self.held, asked))
+        return self.held_max is not None or self.running == self.running_max
+
+    def give(self, asked: Held) -> bool:
+        """It runs no more. As `take`."""
+        was_full = self.full
+        self.running -= 1
+        if asked is NOTHING:
+            return was_full and not self.full
+        self.held = tuple(map(sub, self.held, asked))
+        return self.held_max is not None or (was_full and not self.full)
 
 
 def app_tally(tenant: str, app: str) -> Tally:

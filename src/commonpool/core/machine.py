@@ -53,7 +53,7 @@ from commonpool.core.model import (
     UsageRecord,
     Wait,
 )
-from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry, Flow
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry, Flow, holds
 from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_OF, STATUS_OF_END
 from commonpool.core.sites import Serving, Site
 from commonpool.core.state import State
@@ -659,16 +659,17 @@ class Machine:
         waiting: dict[Flow, dict[str, tuple[Tally, ...]]] = {}
         for entry in self._entries.values():
             task = entry.task
-            tallies = self.state.tallies(entry.flow.account, task) if isinstance(task, Request) else ()
+            tallies = self.state.tallies(entry.flow.account, task)
             if tallies == entry.tallies:
                 continue
             if entry.waiting:
                 waiting.setdefault(entry.flow, {})[entry.id] = tallies
                 continue
+            held = holds(task, entry.ask)
             for tally in entry.tallies:
-                tally.running -= 1
+                tally.give(held)
             for tally in tallies:
-                tally.running += 1
+                tally.take(held)
             entry.tallies = tallies
         for flow, changed in waiting.items():
             flow.sort_anew(changed)

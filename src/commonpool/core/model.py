@@ -118,7 +118,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     `concurrent_requests` holds back in the queue, and `tokens_out_max` and `run_ns_max` end what runs; the others
     refuse. `bytes_per_second` bounds the bodies of requests and answers together. `tokens_in_max` and `tokens_out_max`
-    are those of one request, all its sequences together.
+    are those of one request, all its sequences together. `milli_gpu`, `cpu_milli` and `memory_mib` are what the jobs of
+    an app may hold at once; more wait. (A tenant has quotas for that, and no job is of a key.)
     """
 
     concurrent_requests: int | None = None
@@ -129,6 +130,9 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     tokens_in_max: int | None = None
     tokens_out_max: int | None = None
     run_ns_max: int | None = None
+    milli_gpu: int | None = None
+    cpu_milli: int | None = None
+    memory_mib: int | None = None
 
 
 NO_LIMITS = Limits()
@@ -437,6 +441,7 @@ class Cause(enum.StrEnum):
     DEVICES = "devices"  # name: the pool; not enough GPUs are free on its devices
     TURN = "turn"  # others come first by the order between tenants
     CONCURRENCY = "concurrency"  # name: the tenant, app or key that is at its concurrent_requests
+    APP_LIMIT = "app_limit"  # name: the app whose jobs hold as much as they may
     ELASTIC_CAP = "elastic_cap"  # name: the tenant or group that is at its cap
     LOAN_DUE = "loan_due"  # name: who borrowed the guarantee that it needs back
     POOL_FULL = "pool_full"  # its tenant is at its guarantee, and nothing is left to borrow

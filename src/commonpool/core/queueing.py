@@ -14,13 +14,13 @@ many tenants a decision takes as long as fetching what it looks at from memory (
 """
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, merge
 from typing import Final, cast
 
 from commonpool.core.books import Task
 from commonpool.core.budget import Spending
 from commonpool.core.forecast import Forecast
-from commonpool.core.limits import Rate, Tally
+from commonpool.core.limits import NOTHING, Held, Rate, Tally
 from commonpool.core.model import Cause, Job, Request, Wait
 from commonpool.core.pace import LEARN_SHIFT, Pace
 from commonpool.core.quota import Node, Quota
@@ -367,6 +367,14 @@ class Queues(Waited):
             return (self,)
         return (self, *(each for lane in self.lanes.by_tally.values() for each in lane.every()))
 
+    def own(self) -> Iterator[Entry]:
+        """What waits here itself, by priority, then arrival; not to be changed meanwhile."""
+        for queue in self.each_queue():
+            entry = queue.first
+            while entry is not None:
+                yield entry
+                entry = entry.following
+
     def each_queue(self) -> Iterator[Queue]:
         """Its own queues, by priority."""
         queue = self._queues
@@ -464,20 +472,24 @@ class Lane(Queues):
 
     def turn(self, now: int) -> None:
         """It is passed from now on, or no longer."""
-        if self.tally.full:
-            self.note(now, Cause.CONCURRENCY, self.tally.name)
+        self.settle()
+        if self.first is None:
+            self.note(now, *at_limit(self.tally))
         else:
             self.note(now, Cause.OWN_QUEUE, "")
-        self.settle()
 
     def settle(self) -> None:
         beside = self.above.lanes
         assert beside is not None  # noqa: S101 - it is one of them
-        if self.tally.full:
-            self.first = self.earliest = None
+        first, earliest, self.urgent_at = self.leading()
+        if first is None or not self.tally.allows(holds(first.task, first.ask)):
+            first = None
+        if earliest is None or not self.tally.allows(holds(earliest.task, earliest.ask)):
+            earliest = first
+        self.first, self.earliest = first or earliest, earliest
+        if earliest is None:
             idle_length, idle_work = self.length, self.work
         else:
-            self.first, self.earliest, self.urgent_at = self.leading()
             lanes = self.lanes
             idle_length, idle_work = (0, 0) if lanes is None else (lanes.idle_length, lanes.idle_work)
         beside.idle_length += idle_length - self.idle_length
@@ -492,10 +504,10 @@ class Lane(Queues):
         at = until - sum(wait.ns for wait in mine)
         found: list[Wait] = []
         for wait in mine:
-            if wait.cause is Cause.CONCURRENCY:
-                found.append(wait)
-            else:
+            if wait.cause is Cause.OWN_QUEUE:
                 found += self.above.told(at, at + wait.ns)
+            else:
+                found.append(wait)
             at += wait.ns
         return tuple(found)
 
@@ -712,13 +724,10 @@ class Flow(Queues):
         return (earliest,) if first is earliest or self.deadline <= now else (first, earliest)
 
     def waiting(self) -> Iterator[Entry]:
-        """All that waits, lane by lane, by priority, then arrival; not to be changed meanwhile."""
-        for lane in self.every():
-            for queue in lane.each_queue():
-                entry = queue.first
-                while entry is not None:
-                    yield entry
-                    entry = entry.following
+        """All that waits, by priority, then arrival; not to be changed meanwhile."""
+        if self.lanes is None:
+            return self.own()
+        return merge(*(lane.own() for lane in self.every()), key=_by_priority)
 
     @property
     def idle_length(self) -> int:
@@ -730,15 +739,12 @@ class Flow(Queues):
         """The same, in the unit of `work`."""
         return 0 if self.lanes is None else self.lanes.idle_work
 
-    def at_limit(self) -> str:
-        """Whose limit keeps all that waits, where one does."""
-        lanes = self.lanes
-        while lanes is not None and lanes.by_tally:
-            lane = next(iter(lanes.by_tally.values()))
-            if lane.tally.full:
-                return lane.tally.name
-            lanes = lane.lanes
-        return ""
+    def at_limit(self) -> tuple[Cause, str]:
+        """Which limit keeps all that waits, and whose it is."""
+        lane = self.every()[-1]
+        while isinstance(lane, Lane) and lane.cause is Cause.OWN_QUEUE:
+            lane = lane.above
+        return at_limit(lane.tally) if isinstance(lane, Lane) else (Cause.OWN_QUEUE, "")
 
     def waited(self, entry: Entry, now: int) -> tuple[Wait, ...]:
         """What something that waits has waited for, for this attempt, in order; what is no longer known is left out."""
@@ -774,8 +780,7 @@ class Flow(Queues):
     def settle(self) -> None:
         self._leading = self.leading()
         earliest = self._leading[1]
-        if earliest is not None:
-            self.deadline = earliest.deadline
+        self.deadline = _FAR if earliest is None else earliest.deadline
 
     def charge(self, service: int) -> None:
         """Charge the counter for service (negative: give back)."""
@@ -833,6 +838,22 @@ class Flow(Queues):
         if self.lanes is not None:
             for each in reversed(self.every()):
                 each.settle()
+
+
+def at_limit(tally: Tally) -> tuple[Cause, str]:
+    """What something waits for that its tally does not allow."""
+    return Cause.CONCURRENCY if tally.full else Cause.APP_LIMIT, tally.name
+
+
+def holds(task: Request | Job, ask: int) -> Held:
+    """What it holds while it runs, as the limits of apps count it."""
+    if isinstance(task, Request):
+        return NOTHING
+    return ask, task.resources.get("cpu_milli", 0), task.resources.get("memory_mib", 0)
+
+
+def _by_priority(entry: Entry) -> tuple[int, int]:
+    return -entry.priority, entry.seq
 
 
 def _by_arrival(entry: Entry) -> int:

@@ -118,7 +118,7 @@ class Site(Room):
         """
         cause, about = self.busy(), self.name
         if flow.lanes is not None and flow.head(now) is None:
-            flow.note(now, Cause.CONCURRENCY, flow.at_limit())
+            flow.note(now, *flow.at_limit())
             return
         if cause is not _NO_REPLICA:
             if fed:
@@ -138,7 +138,7 @@ class Site(Room):
         return self.quota.blocker(entry.flow.node, entry.ask)
 
     def passed(self, flow: Flow) -> None:
-        self.cause, self.about = Cause.CONCURRENCY, flow.at_limit()
+        self.cause, self.about = flow.at_limit()
         self.line.park(flow)
 
     def _park(self, flow: Flow, entries: tuple[Entry, ...]) -> None:

@@ -11,7 +11,7 @@ from commonpool.core.forecast import Forecast
 from commonpool.core.inventory import Inventory
 from commonpool.core.lending import Loans
 from commonpool.core.limits import Tally, app_tally, key_tally
-from commonpool.core.model import NO_LIMITS, Limits, Node, Policy, Pool, Replica, Request, Resource, Tenant
+from commonpool.core.model import NO_LIMITS, Job, Limits, Node, Policy, Pool, Replica, Request, Resource, Tenant
 from commonpool.core.queueing import Account, Flow, Room
 from commonpool.core.quota import Quota
 from commonpool.core.sites import Serving, Site
@@ -197,9 +197,10 @@ class State:
             tally = self.keys[key] = key_tally(key)
         tally.limit(limits, now)
 
-    def tallies(self, account: Account, request: Request) -> tuple[Tally, ...]:
-        """Those of the app and of the key of a request, where they have limits, beside its tenant's account."""
-        app, key = account.apps.get(request.app), self.keys.get(request.key)
+    def tallies(self, account: Account, task: Request | Job) -> tuple[Tally, ...]:
+        """Those of the app and of the key of a task, where they have limits, beside its tenant's account."""
+        app = account.apps.get(task.app)
+        key = self.keys.get(task.key) if isinstance(task, Request) else None
         if app is None:
             return () if key is None else (key,)
         return (app,) if key is None else (app, key)

@@ -160,8 +160,8 @@ def test_a_folder_that_is_closed_to_its_user_stays_closed(jobs: LocalJobs, folde
     closed = folder / "closed"
     (closed / "open").mkdir(parents=True)
     closed.chmod(0o700)
-    jobs.check(shell("pwd", str(closed / "open")), "a")  # nobody hears what is there
-    jobs.check(shell("pwd", str(closed / "none")), "a")
+    jobs.check(JOB, shell("pwd", str(closed / "open")))  # nobody hears what is there
+    jobs.check(JOB, shell("pwd", str(closed / "none")))
     for cwd in (closed, closed / "open"):
         with pytest.raises(BackendError, match=r"'/bin/sh' cannot be run: Permission denied"):
             run(jobs.start(JOB, shell("pwd", str(cwd)), ATTEMPT))

@@ -127,8 +127,14 @@ def test_what_cannot_run_is_told_in_a_sentence(jobs: LocalJobs, task: Task, says
 
 def test_a_folder_that_is_not_there_is_known_beforehand(jobs: LocalJobs, tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="is not there"):
-        jobs.check(Task(("true",), str(tmp_path / "none")), JOB.tenant)
-    jobs.check(Task(("true",), str(tmp_path)), JOB.tenant)
+        jobs.check(JOB, Task(("true",), str(tmp_path / "none")))
+    jobs.check(JOB, Task(("true",), str(tmp_path)))
+    alone = LocalJobs(tmp_path, refusal=lambda pool: f"Not in {pool}." if pool == JOB.pool else "")
+    alone.check(msgspec.structs.replace(JOB, pool="other"), Task(("true",), "/"))
+    with pytest.raises(BackendError, match=r"Not in main\."):
+        alone.check(JOB, Task(("true",), "/"))
+    with pytest.raises(BackendError, match=r"Not in main\."):
+        run(alone.start(JOB, Task(("true",), "/"), ATTEMPT))
 
 
 def test_stopping_ends_the_whole_group_gently(jobs: LocalJobs) -> None:

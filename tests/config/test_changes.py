@@ -174,6 +174,11 @@ def changes(old: str, new: str) -> list[tuple[str, str | None, str | None, str]]
                 ("listen.gateway_tls.key", None, "/tls/a.key", "needs a restart of the product"),
             ],
         ),
+        (
+            "pools:",
+            "outgoing: [10.0.0.0/8, id.example]\npools:",
+            ("outgoing", None, "[10.0.0.0/8, id.example]", "needs a restart of the product"),
+        ),
         ("pools:", "timeouts: {drain: 1m}\npools:", ("timeouts.drain", "30s", "60s", "at once")),
         ("pools:", "body_max: 1MiB\npools:", ("body_max", "32MiB", "1MiB", "at once")),
         (
@@ -187,6 +192,13 @@ def test_one_key(
     base: str, edit: Edit, old: str, new: str, change: list[tuple[str | None, ...]] | tuple[str | None, ...] | None
 ) -> None:
     assert changes(base, edit(old, new)) == (change if isinstance(change, list) else [change] if change else [])
+
+
+def test_users_of_jobs_are_for_the_next_start(base: str) -> None:
+    local = f"access: {{local: false}}\n{base}"
+    assert changes(local, f"jobs: {{users: {{support: jobs-support}}}}\n{local}") == [
+        ("jobs.users.support", None, "jobs-support", "needs a restart of the product")
+    ]
 
 
 def test_what_follows_from_a_key_changes_with_it(base: str, edit: Edit) -> None:

@@ -99,7 +99,7 @@ class FakeBackend:
         self.may_start = asyncio.Event()
         self.may_start.set()
 
-    def check(self, task: Task, tenant: str) -> None:  # noqa: ARG002 - the contract has it
+    def check(self, job: Job, task: Task) -> None:  # noqa: ARG002 - the contract has it
         if task.cwd != "/":
             raise BackendError(f"The folder {task.cwd!r} is not there.")
 

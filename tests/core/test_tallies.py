@@ -223,7 +223,7 @@ def test_what_is_too_much_at_once_is_refused(
 
 def test_embeddings_have_no_output_to_bound() -> None:
     world = limited({"app": Limits(tokens_out_max=1)})
-    more = {"endpoint": "embeddings", "sequences": 4, "tokens_out_max": None}
+    more: dict[str, Any] = {"endpoint": "embeddings", "sequences": 4, "tokens_out_max": None}
     assert dispatched(world.arrive("a0", "a", **more)) == ["a0"]
 
 
@@ -373,7 +373,8 @@ def job_world(**limits: int) -> World:
     return World(policy(a, milli_gpu=8000, resources={"cpu_milli": 16_000, "memory_mib": 4096}), replicas=0)
 
 
-def submit(world: World, name: str, milli_gpu: int, app: str = "app", **resources: int) -> list[str]:
+def submit(world: World, name: str, milli_gpu: int, app: str = "app", **also: Any) -> list[str]:
+    resources: Any = also
     return started(world.send(Submitted(Job(name, "a", app, "main", "batch", milli_gpu, resources))))
 
 

@@ -169,10 +169,10 @@ def test_what_is_wrong_of_a_key_changes_nothing_of_what_is_done_to_find_out() ->
 def test_a_key_counts_where_it_may_come_from() -> None:
     key = mint(tenant="a", app="chat", now_ns=0, networks=("10.0.0.0/8", "fd00::/8"))
     identity = Identity([key.key], Clock())
-    for peer in ("10.1.2.3", "::ffff:10.1.2.3", "fd00::1"):
-        assert identity.identify(bearer(key), peer) is not None
-    for peer in ("11.0.0.1", "127.0.0.1", "fe80::1", "", None):
-        assert identity.identify(bearer(key), peer) is None
+    for inside in ("10.1.2.3", "::ffff:10.1.2.3", "fd00::1"):
+        assert identity.identify(bearer(key), inside) is not None
+    for outside in ("11.0.0.1", "127.0.0.1", "fe80::1", "", None):
+        assert identity.identify(bearer(key), outside) is None
 
 
 def test_what_bounds_a_key_goes_with_it() -> None:

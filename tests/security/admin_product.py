@@ -7,12 +7,14 @@ from whoever calls, so jobs do nothing here.
 import asyncio
 import base64
 import contextlib
+import gc
 import re
 import sqlite3
+import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 import msgspec
@@ -23,6 +25,7 @@ from commonpool.app.house import LocalHouse
 from commonpool.app.product import Product
 from commonpool.backends.joblog import LogPart
 from commonpool.backends.jobrun import Exit
+from commonpool.backends.jobs import JobBackend
 from commonpool.config import Config, parse_sources, read_sources
 from commonpool.core.model import Job
 from commonpool.store.jobs import JobAttempt, Task
@@ -30,6 +33,7 @@ from tests.backends.scripted import ScriptedEngine, scripted
 from tests.gateway.fakes import chat_answer
 from tests.security.matrix_world import APPS, FOREIGN, OWN, PASSWORD, Things
 
+T = TypeVar("T")
 MASTER: Final = base64.b64encode(b"the master key of this one test!").decode()
 KEY: Final = re.compile(r"cp_[0-9A-Za-z]{6,}_[0-9A-Za-z]{10,}")
 HASH: Final = "$argon2"
@@ -86,7 +90,7 @@ class Idle:
 class IdleJobs:
     """A machine on which no job does anything."""
 
-    def check(self, task: Task, tenant: str) -> None:
+    def check(self, job: Job, task: Task) -> None:
         """All is well."""
 
     async def start(self, job: Job, task: Task, attempt: JobAttempt) -> Idle:
@@ -107,7 +111,7 @@ class IdleJobs:
 class House(LocalHouse):
     """One process on one machine, but for jobs."""
 
-    def jobs(self, config: Config) -> IdleJobs:  # type: ignore[override] # it is a JobBackend, as `House` wants
+    def jobs(self, config: Config) -> JobBackend:  # type: ignore[override] # of `LocalHouse`, not of `House`
         del config
         return IdleJobs()
 
@@ -219,6 +223,7 @@ def _note(tenant: str) -> str:
 @contextlib.asynccontextmanager
 async def world(folder: Path) -> AsyncIterator[World]:
     """A running product with an object of each kind of both tenants."""
+    collected = gc.get_threshold()
     async with scripted() as engine:
         product = await _start(folder, engine)
         try:
@@ -231,6 +236,45 @@ async def world(folder: Path) -> AsyncIterator[World]:
             yield here
         finally:
             await product.stop(asyncio.Event())
+            gc.set_threshold(*collected)  # the product sets another one for its process
+            gc.unfreeze()
+
+
+class Living:
+    """A world that goes on in a thread of its own: a product whose loop stands still takes its engines for dead."""
+
+    def __init__(self, folder: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._running = world(folder)
+        try:
+            self.known = self.do(_entered(self._running))
+        except BaseException:
+            self._end()
+            raise
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def close(self) -> None:
+        try:
+            self.do(_left(self._running))
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _entered(running: contextlib.AbstractAsyncContextManager[World]) -> World:
+    return await running.__aenter__()
+
+
+async def _left(running: contextlib.AbstractAsyncContextManager[World]) -> None:
+    await running.__aexit__(None, None, None)
 
 
 async def _start(folder: Path, engine: ScriptedEngine) -> Product:

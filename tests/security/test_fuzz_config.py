@@ -160,7 +160,20 @@ def meant(node: yaml.Node | None) -> Any:
 
 yaml_texts = st.recursive(
     st.sampled_from(
-        ["a", "'b: c'", '"\\u00e9\\n"', "~", "", "|\n  x\n  y\n", ">-\n  folded\n  too\n", "1:30", "0o7", "&x v"]
+        [
+            "a",
+            "'b: c'",
+            '"\\u00e9\\n"',
+            "~",
+            "",
+            "|\n  x\n  y\n",
+            ">-\n  folded\n  too\n",
+            "1:30",
+            "0o7",
+            "&x v",
+            "{[a]: b}",
+            "{? a : b}",
+        ]
     ),
     lambda inner: (
         st.lists(inner.filter(lambda each: "\n" not in each), max_size=3).map(lambda each: f"[{', '.join(each)}]")

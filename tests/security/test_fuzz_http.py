@@ -62,6 +62,7 @@ LINES = [
     b"X Y: z",
     b" folded",
 ]
+CODINGS = [b"gzip, chunked", b"chunked, gzip", b"identity, chunked", b"chunked\r\nTransfer-Encoding: chunked"]
 BODIES = [
     b"",
     b"abc",
@@ -81,6 +82,7 @@ def plain(draw: st.DrawFn) -> bytes:
         st.sampled_from(
             [(b"Content-Length: 3\r\n", b"abc"), (b"content-length:\t0\r\n", b""), (b"", b"")]
             + [(b"Transfer-Encoding: chunked\r\n", each) for each in BODIES[2:]]
+            + [(b"Transfer-Encoding: %b\r\n" % each, BODIES[2]) for each in CODINGS]
         )
     )
     head = b"".join(b"%b\r\n" % line for line in lines)
@@ -186,7 +188,8 @@ def test_what_is_read_is_what_h11_reads_and_ends_where_it_ends_there(data: bytes
 @given(plain(), REQUESTS)
 def test_a_template_reads_a_request_as_the_reader_does_or_not_at_all(known: bytes, other: bytes) -> None:
     first = read(known, [])
-    assert isinstance(first, tuple)
+    if not isinstance(first, tuple):
+        return
     head, rest = first
     template = Template.learn(known[: len(known) - len(rest)], head)
     for data in (known, other, known.replace(b": 3", b": 0", 1), known.replace(b": 3", b": 2 1", 1)):

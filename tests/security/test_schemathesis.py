@@ -7,7 +7,6 @@ caller's: nothing of another tenant, and no secret at all.
 The seed is fixed; `searching` says how to search for longer.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ from schemathesis.specs.openapi.checks import (
 
 from commonpool import __version__
 from commonpool.api import openapi, routes
-from tests.security.admin_product import HASH, KEY, URL, World, world
+from tests.security.admin_product import HASH, KEY, URL, Living, World
 from tests.security.matrix_world import CALLS, FOREIGN, OWN, UNKNOWN, Things
 from tests.security.searching import search
 
@@ -51,11 +50,10 @@ TOO_NEW = {"POST /admin/v1/periods", "POST /admin/v1/readings"}
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Runner, World]]:
-    with asyncio.Runner() as runner:
-        running = world(tmp_path_factory.mktemp("product"))
-        yield runner, runner.run(running.__aenter__())
-        runner.run(running.__aexit__(None, None, None))
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
+    living = Living(tmp_path_factory.mktemp("product"))
+    yield living
+    living.close()
 
 
 def sent(case: Case[Any], headers: dict[str, str]) -> httpx.Request:
@@ -139,13 +137,11 @@ def test_no_call_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("label", OPERATIONS)
-def test_every_answer_is_as_described_and_tells_nothing_that_is_not_the_callers(
-    here: tuple[asyncio.Runner, World], label: str
-) -> None:
-    runner, known = here
-    runner.run(known.people())
+def test_every_answer_is_as_described_and_tells_nothing_that_is_not_the_callers(here: Living, label: str) -> None:
+    known = here.known
+    here.do(known.people())
     for tenant in (OWN, FOREIGN):
-        runner.run(known.renew(tenant))
+        here.do(known.renew(tenant))
     permission = OPERATIONS[label].definition.raw["x-permission"]
     who = ("person", "nobody") if permission in OPEN else (*WHO, "person") if permission == SELF else WHO
 
@@ -153,7 +149,7 @@ def test_every_answer_is_as_described_and_tells_nothing_that_is_not_the_callers(
         """What each is answered, once it is judged."""
         found = []
         for each in who:
-            answer = runner.run(known.ask(sent(case, known.callers[each])))
+            answer = here.do(known.ask(sent(case, known.callers[each])))
             case.validate_response(answer, checks=CHECKS)
             check_foreign(known, each, answer)
             check_secrets(known, label, answer)
@@ -166,7 +162,7 @@ def test_every_answer_is_as_described_and_tells_nothing_that_is_not_the_callers(
         assert min(answered) < 300 or label in TOO_NEW, answered
 
     # 2. Whatever else there is to send.
-    @search(5)
+    @search(4)
     @given(case=cases(label, known))
     def ask_anything(case: Case[Any]) -> None:
         ask(case)

@@ -10,7 +10,7 @@ from commonpool.backends.base import BackendError
 from commonpool.backends.discovery import Discovery
 from commonpool.backends.jobs import JobBackend, LocalJobs, Users
 from commonpool.config import Config
-from commonpool.config.structs import Address
+from commonpool.config.structs import Address, EmbeddedEngine
 from commonpool.control.nodes import Nodes
 from commonpool.control.replicas import Backends, StartError, default_backends
 from commonpool.gateway.desk import CoreDesk, Soon
@@ -54,6 +54,9 @@ class Watch(Protocol):
 class House(Protocol):
     """What differs between the product in one process and the product over several nodes."""
 
+    def check(self, config: Config) -> None:
+        """Raise StartError where this configuration cannot be kept here; called before anything is done with it."""
+
     def backends(self, config: Config) -> Backends:
         """Where replicas run."""
 
@@ -81,11 +84,37 @@ def jobs_folder(config: Config) -> Path:
     return config.state.with_name(f"{config.state.name}-jobs")
 
 
+def _together(config: Config) -> dict[str, str]:
+    """The pools that demand machines of their own where one process cannot give them, with a sentence each.
+
+    Whatever node it is meant for, what is started here runs on this machine; a single node is taken to be this one.
+    """
+    return {
+        pool.name: f"Pool {pool.name} demands isolation {pool.isolation}, and without Ray all that the product starts "
+        f"runs on this machine, for whichever of the {len(config.nodes)} nodes; start it with --backend ray."
+        for pool in config.policy.pools.values()
+        if pool.isolation in ("node", "network") and len(config.nodes) > 1
+    }
+
+
 class LocalHouse:
     """One process on one machine."""
 
     def __init__(self) -> None:
         self._jobs: LocalJobs | None = None
+        self._together: dict[str, str] = {}
+
+    def check(self, config: Config) -> None:
+        together = _together(config)
+        for model in config.models.values():
+            if isinstance(model.engine, EmbeddedEngine) and model.pool in together:
+                raise StartError(f"Model {model.name} cannot be served. {together[model.pool]}")
+        for tenant in config.job_users:
+            try:
+                Users(names=config.job_users).of(tenant)
+            except BackendError as error:
+                raise StartError(str(error)) from None
+        self._together = together
 
     def backends(self, config: Config) -> Backends:
         return default_backends(config)
@@ -95,13 +124,11 @@ class LocalHouse:
         return (os.getpid(), *(self._jobs.runners() if self._jobs is not None else ()))
 
     def jobs(self, config: Config) -> LocalJobs:
-        users = Users(jobs_folder(config), config.job_users)
-        for tenant in config.job_users:
-            try:
-                users.of(tenant)
-            except BackendError as error:
-                raise StartError(str(error)) from None
-        self._jobs = LocalJobs(config.state / "jobs", users=users)
+        self._jobs = LocalJobs(
+            config.state / "jobs",
+            users=Users(jobs_folder(config), config.job_users),
+            refusal=lambda pool: self._together.get(pool, ""),
+        )
         return self._jobs
 
     def identity(self, keys: Sequence[Key], clock: Callable[[], int]) -> Identity:

@@ -199,6 +199,7 @@ class Product:
 
     async def start(self) -> None:
         """Listen, then bring the engines up; returns when every model has a ready replica."""
+        self._house.check(self._config)
         self._writer.start()
         for key in self._store.list_keys():
             self._tell(key)
@@ -578,6 +579,7 @@ class Product:
                     f"revision {self._config.policy.revision} is in force now, not {revision}; try again"
                 )
             try:
+                self._house.check(config)
                 self._supervisor.check(config)
             except StartError as error:
                 raise OperationError(f"Nothing was changed. {error}") from error

@@ -21,6 +21,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -59,8 +60,8 @@ class JobHandle(Protocol):
 class JobBackend(Protocol):
     """A kind of place for jobs. It starts and watches; it decides nothing."""
 
-    def check(self, task: Task, tenant: str) -> None:
-        """Raise BackendError for what can be known before anything of this tenant's is started. Blocks."""
+    def check(self, job: Job, task: Task) -> None:
+        """Raise BackendError for what can be known before anything is started. Blocks."""
 
     async def start(self, job: Job, task: Task, attempt: JobAttempt) -> JobHandle:
         """Start this attempt on its node and devices. Raises BackendError, and then nothing is left of it."""
@@ -100,18 +101,23 @@ class Users(msgspec.Struct, frozen=True):
 
 
 class LocalJobs:
-    """A `JobBackend` of this machine, with a folder for each job below `folder`."""
+    """A `JobBackend` of this machine, with a folder for each job below `folder`.
+
+    `refusal` says why no job of a pool may run here, a sentence, or "".
+    """
 
     def __init__(
         self,
         folder: Path,
         *,
         users: Users = Users(),  # noqa: B008 - it is frozen
+        refusal: Callable[[str], str] = lambda _pool: "",
         start_s: float = START_S,
         stop_grace_ns: int = STOP_GRACE_NS,
     ) -> None:
         self._folder = folder
         self._users = users
+        self._refusal = refusal
         self._start_s = start_s
         self._stop_grace_ns = stop_grace_ns
         self._runners: set[int] = set()
@@ -120,8 +126,8 @@ class LocalJobs:
         """The process ids of the runners that are watched: every process of a job is below one. Any thread may ask."""
         return tuple(self._runners)
 
-    def check(self, task: Task, tenant: str) -> None:
-        _check_cwd(task.cwd, self._users.of(tenant))
+    def check(self, job: Job, task: Task) -> None:
+        self._fit(job, task)
 
     async def start(self, job: Job, task: Task, attempt: JobAttempt) -> "LocalJob":
         spec = await asyncio.to_thread(self._prepare, job, task, attempt)
@@ -154,9 +160,16 @@ class LocalJobs:
     def _traces(self, job_id: str, number: int) -> "Traces":
         return Traces(self._folder / job_id, number, f"COMMONPOOL_JOB_ID={job_id}\0".encode())
 
-    def _prepare(self, job: Job, task: Task, attempt: JobAttempt) -> Spec:
+    def _fit(self, job: Job, task: Task) -> jobuser.User | None:
+        """As whom a job runs here. Raises BackendError where it cannot."""
+        if why := self._refusal(job.pool):
+            raise BackendError(why)
         user = self._users.of(job.tenant)
         _check_cwd(task.cwd, user)
+        return user
+
+    def _prepare(self, job: Job, task: Task, attempt: JobAttempt) -> Spec:
+        user = self._fit(job, task)
         if user is None:
             own = self._folder / job.id / "checkpoint"
             environment = child_environment(os.environ)

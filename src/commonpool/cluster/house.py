@@ -60,6 +60,9 @@ class RayHouse:
         self.adopted = asyncio.Event()  # the core knows the replicas of before
         self.fleet: Fleet | None = None
 
+    def check(self, config: Config) -> None:
+        """What a node cannot keep is said when something is to be started there."""
+
     def backends(self, config: Config) -> Backends:
         self._config = config
         ray = RayBackend(self.nodes_held, config.state / "engines", self._engine_of, program=self._program)

@@ -155,7 +155,7 @@ class Jobs:
         """Keep a job, whose id is given here, and have it wait. Raises JobError, BackendError or StoreError."""
         if self.closed:
             raise JobError("The product is stopping; submit the job again when it runs.")
-        await asyncio.to_thread(self.backend.check, task, job.tenant)
+        await asyncio.to_thread(self.backend.check, job, task)
         now = self.clock()
         job = msgspec.structs.replace(job, id=self._new_id())
         size = definition_bytes(job, task)

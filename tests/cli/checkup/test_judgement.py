@@ -57,8 +57,8 @@ def test_where_all_is_well_nothing_is_said() -> None:
 
 
 def test_where_nothing_was_to_be_seen_nothing_is_said() -> None:
-    unseen: dict[str, Any] = {"state": (), "secrets": (), "settings": (), "keys": None, "migrations": None, "running": None}
-    assert judge(facts(**unseen, disk=None, synchronised=None)) == []
+    nothing: dict[str, Any] = dict.fromkeys(("keys", "migrations", "running", "disk", "synchronised"))
+    assert judge(facts(**nothing, state=(), secrets=(), settings=())) == []
 
 
 @pytest.mark.parametrize("listener", ["gateway", "control"])

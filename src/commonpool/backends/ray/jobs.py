@@ -103,8 +103,8 @@ class RayJobs:
         """The attempts that are to run now; not those of nodes that are gone, or that left and came back."""
         return {attempt for attempt, (name, node_id) in self._kept.items() if self._there(name, node_id)}
 
-    def check(self, task: Task, tenant: str) -> None:
-        self._users.name(tenant)
+    def check(self, job: Job, task: Task) -> None:
+        self._users.name(job.tenant)
         if not Path(task.cwd).is_absolute():
             raise BackendError(f"The folder {task.cwd!r} is not absolute; name one that is on the nodes as --cwd.")
 

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from commonpool.access.callers import LOCAL
 from commonpool.access.scope import EVERYTHING, Scope
 from commonpool.api import bill, bill_wire
-from commonpool.api.http import BadRequestError
+from commonpool.api.operations import BadRequestError
 from commonpool.api.subjects import Who
 from commonpool.core.ledger import METERS
 from commonpool.core.model import Outcome, UsageRecord

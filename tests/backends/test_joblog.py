@@ -77,3 +77,11 @@ def test_bytes_that_are_no_text_are_shown_as_such(tmp_path: Path) -> None:
 def test_what_is_no_place_is_refused(tmp_path: Path, after: str) -> None:
     with pytest.raises(ValueError, match="is no place in a log"):
         read_log(tmp_path / "log", after)
+
+
+def test_a_place_behind_the_end_is_the_end(tmp_path: Path) -> None:
+    with BoundedLog(tmp_path / "log") as log:
+        log.write(b"one\n")
+        _, after = whole(tmp_path / "log")
+        inode = after.partition(":")[0]
+        assert read_log(tmp_path / "log", f"{inode}:{'9' * 20}").after == after

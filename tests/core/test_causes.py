@@ -64,6 +64,13 @@ def concurrency() -> Waits:
     return waits(world, "a1")
 
 
+def app_limit() -> Waits:
+    world = World(policy(tenant("a", 2000, apps={"app": Limits(milli_gpu=1000)}), milli_gpu=2000), replicas=0)
+    world.submit("a0", "a", 1000)
+    world.submit("a1", "a", 1000)
+    return waits(world, "a1")
+
+
 def elastic_cap() -> Waits:
     world = World(policy(tenant("a", 500, elastic_cap=500), milli_gpu=2000))
     world.arrive("a0", "a")
@@ -115,6 +122,7 @@ def forecast() -> Waits:
         (devices, Cause.DEVICES, "main"),
         (turn, Cause.TURN, ""),
         (concurrency, Cause.CONCURRENCY, "a"),
+        (app_limit, Cause.APP_LIMIT, "a/app"),
         (elastic_cap, Cause.ELASTIC_CAP, "a"),
         (loan_due, Cause.LOAN_DUE, "a"),
         (borrowing_denied, Cause.BORROWING_DENIED, "b"),

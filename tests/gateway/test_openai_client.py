@@ -24,8 +24,9 @@ from tests.gateway.fakes import (
     usage_json,
     world,
 )
+from tests.leaks import MARK
 
-MESSAGES: Any = [{"role": "user", "content": "hello"}]
+MESSAGES: Any = [{"role": "user", "content": MARK}]
 
 
 def known(authorization: bytes) -> Principal | None:
@@ -158,7 +159,7 @@ def test_refusals_become_its_exceptions(reason: Reason, error: type[openai.APISt
 def test_errors_become_its_exceptions() -> None:
     async def main() -> None:
         async with world(identify=known) as here, client(here) as api:
-            with pytest.raises(openai.AuthenticationError, match="unknown, revoked or expired"):
+            with pytest.raises(openai.AuthenticationError, match="unknown, revoked, expired"):
                 await api.with_options(api_key="cp_wrong").chat.completions.create(model="tiny", messages=MESSAGES)
             with pytest.raises(openai.NotFoundError, match="big, tiny"):
                 await api.chat.completions.create(model="nope", messages=MESSAGES)

@@ -42,6 +42,10 @@ WHO = ("platform-admin", f"tenant-admin of {OWN}", f"app of {OWN}", "nobody")
 MAKES_KEYS = {"POST /admin/v1/keys", "POST /admin/v1/keys/{id}/rotate"}
 LOGS_IN = {"POST /admin/v1/sessions", "POST /admin/v1/me/password"}
 OPEN, SELF = {permission.value for permission in openapi.OPEN}, "read_self"  # of whoever it is, and of who that is
+# What is a number, or a place in a listing, or looks like one.
+HUGE = ("9" * 25, "9" * 5000)
+ODD = [*HUGE, "-1", "1e3", "\u0665", "1.99999999999999999999.x"]
+ODD += [huge + end for huge in HUGE for end in (".1.x", ".x", "-x", ":" + "0" * 64)]
 # Not with a valid configuration: that would be another product than the one whose things are known.
 DRY = {"POST /admin/v1/config/apply"}
 
@@ -129,11 +133,18 @@ def cases(label: str, known: World) -> SearchStrategy[Case[Any]]:
         if operation.query:
             filtered = {"tenant": [each.tenant]} if "tenant" in operation.query else {}
             found.append(operation.as_strategy(good, **more, query={**call.query, **filtered}))
+            found.append(oddly(operation, more))
     return st.one_of(found)
 
 
 def test_no_call_is_left_out() -> None:
     assert OPERATIONS.keys() == {f"{method} {path}" for method, path in CALLS}
+
+
+def oddly(operation: Any, more: dict[str, Any]) -> SearchStrategy[Case[Any]]:
+    """One parameter of the query is something else than it should be."""
+    queries = st.sampled_from([{parameter.name: value} for parameter in operation.query for value in ODD])
+    return queries.flatmap(lambda query: operation.as_strategy(**more, query=query))
 
 
 @pytest.mark.parametrize("label", OPERATIONS)

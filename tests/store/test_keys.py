@@ -9,7 +9,7 @@ import pytest
 from commonpool.core.keys import ALPHABET, ID, KEY_LENGTH, SECRET_LENGTH, is_key
 from commonpool.core.model import Limits
 from commonpool.store.contract import KeyNotFoundError
-from commonpool.store.keys import mint, rotate
+from commonpool.store.keys import NS_MAX, mint, rotate
 from commonpool.store.memory import MemoryStore
 
 
@@ -69,6 +69,14 @@ def test_a_successor_lives_as_long_as_the_old_key_was_made_for() -> None:
     store.add_key(old.key)
     new, ending = rotate(store, old.key.key_id, now_ns=120, overlap_ns=50)
     assert (ending.expires_ns, new.key.expires_ns) == (130, 150)
+
+
+def test_no_key_outlives_the_last_moment_that_a_store_can_keep() -> None:
+    store = MemoryStore()
+    old = mint(tenant="a", app="chat", now_ns=100, expires_ns=NS_MAX)
+    store.add_key(old.key)
+    new, ending = rotate(store, old.key.key_id, now_ns=200, overlap_ns=NS_MAX)
+    assert (ending.expires_ns, new.key.expires_ns) == (NS_MAX, NS_MAX)
 
 
 def test_a_revoked_or_unknown_key_has_no_successor() -> None:

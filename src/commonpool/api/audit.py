@@ -6,6 +6,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api import wire
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, Operations
+from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, PLATFORM, Who
 from commonpool.api.usage import Period, between
 from commonpool.store.audit import EMPTY, FILTERABLE, AuditEntry, Head
@@ -48,9 +49,9 @@ async def verify(operations: Operations, query: VerifyQuery, _: Who) -> wire.Aud
 def _before(after: str) -> int | None:
     if not after:
         return None
-    if not after.isdecimal() or int(after) >= 2**63:
-        raise BadRequestError(f"after {after!r} is not the `after` of an answer", param="after")
-    return int(after)
+    if (found := number(after)) is None:
+        raise no_place(after)
+    return found
 
 
 def _head(text: str, param: str) -> Head:

@@ -11,6 +11,7 @@ from commonpool.api.bill_wire import Amount, Charge
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, Billed, Operations
 from commonpool.api.periods import Interval, interval
+from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Who
 from commonpool.config.problems import listed
 from commonpool.core.billing import EARNED, Bill, BillLine, combined, unit_costs
@@ -220,10 +221,10 @@ def _place(after: str) -> EndPlace | None:
         return None
     ended_ns, _, rest = after.partition(".")
     attempt, _, request_id = rest.partition(".")
-    try:
-        return int(ended_ns), request_id, int(attempt)
-    except ValueError:
-        raise BadRequestError(f"after {after!r} is not the `after` of an answer", param="after") from None
+    at_ns, count = number(ended_ns), number(attempt)
+    if at_ns is None or count is None:
+        raise no_place(after)
+    return at_ns, request_id, count
 
 
 ENDPOINTS = (

@@ -11,6 +11,7 @@ from commonpool.api import views, wire
 from commonpool.api.access import ForbiddenError
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations
+from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Asked, Subject, Who, no_tenant
 from commonpool.backends.base import BackendError
 from commonpool.config import Config
@@ -206,9 +207,9 @@ def _place(after: str) -> JobPlace | None:
     if not after:
         return None
     submitted_ns, _, job_id = after.partition(".")
-    if not (submitted_ns.isdecimal() and job_id) or int(submitted_ns) >= 2**63:
-        raise BadRequestError(f"after {after!r} is not the `after` of an answer", param="after")
-    return int(submitted_ns), job_id
+    if (at_ns := number(submitted_ns)) is None or not job_id:
+        raise no_place(after)
+    return at_ns, job_id
 
 
 def _view(operations: Operations, record: JobRecord) -> wire.Job:

@@ -8,6 +8,7 @@ from commonpool.api import wire
 from commonpool.api.grants import ByTenant
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, ConflictError, NotFoundError, Operations
+from commonpool.api.places import no_place, number
 from commonpool.api.subjects import TENANT_OF_PATH, Who
 from commonpool.config.quantities import format_duration
 from commonpool.core.model import NS_PER_HOUR
@@ -100,10 +101,10 @@ def _entry(head: PromptHead) -> wire.PromptEntry:
 def _before(after: str) -> PromptPlace | None:
     if not after:
         return None
-    at_ns, _, request_id = after.partition("-")
-    if not at_ns.isdecimal() or not request_id or int(at_ns) >= 2**63:
-        raise BadRequestError("this is not the `after` of an answer", param="after")
-    return int(at_ns), request_id
+    text, _, request_id = after.partition("-")
+    if (at_ns := number(text)) is None or not request_id:
+        raise no_place(after)
+    return at_ns, request_id
 
 
 def _no_entry(request_id: str) -> NotFoundError:

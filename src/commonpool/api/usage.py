@@ -6,6 +6,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api import views, wire
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, Operations
+from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Who
 from commonpool.store.contract import FILTERABLE, Place, UsageRow
 
@@ -53,10 +54,10 @@ def _place(after: str) -> Place | None:
         return None
     arrived_ns, _, rest = after.partition(".")
     attempt, _, request_id = rest.partition(".")
-    try:
-        return int(arrived_ns), request_id, int(attempt)
-    except ValueError:
-        raise BadRequestError(f"after {after!r} is not the `after` of an answer", param="after") from None
+    at_ns, count = number(arrived_ns), number(attempt)
+    if at_ns is None or count is None:
+        raise no_place(after)
+    return at_ns, request_id, count
 
 
 async def usage(operations: Operations, query: UsageQuery, who: Who) -> wire.UsageTable:

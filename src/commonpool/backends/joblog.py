@@ -35,6 +35,7 @@ def read_log(path: Path, after: str, bytes_max: int = PART_BYTES_MAX) -> LogPart
         while at < len(inodes):
             last = at == len(inodes) - 1
             file = files[inodes[at]]
+            offset = min(offset, os.fstat(file.fileno()).st_size)  # a place that is none may be beyond all numbers
             file.seek(offset)
             data = file.read(bytes_max + 1)
             if data or last:

@@ -60,7 +60,7 @@ class Head(msgspec.Struct, frozen=True):
         """ValueError where this is no `NUMBER:HASH`."""
         number, _, digest = text.strip().partition(":")
         head = cls(int(number), bytes.fromhex(digest))
-        if head.number < 0 or len(head.hash) != len(BEGINNING):
+        if not 0 <= head.number < 2**63 or len(head.hash) != len(BEGINNING):
             raise ValueError(text)
         return head
 

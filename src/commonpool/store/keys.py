@@ -13,6 +13,7 @@ from commonpool.core.model import NO_LIMITS, Limits
 from commonpool.store.contract import Key, KeyNotFoundError, Scope, Store
 
 SALT_BYTES = 16
+NS_MAX = 2**63 - 1  # the last moment that a store can keep
 
 
 class NewKey(msgspec.Struct, frozen=True):
@@ -80,9 +81,9 @@ def rotate(store: Store, key_id: str, *, now_ns: int, overlap_ns: int) -> tuple[
         raise KeyNotFoundError(
             f"There is no live key with the id {key_id!r}; `commonpool keys list` shows those there are."
         )
-    ends_ns = None if old.expires_ns is None else now_ns + old.expires_ns - old.created_ns
+    ends_ns = None if old.expires_ns is None else min(now_ns + old.expires_ns - old.created_ns, NS_MAX)
     new = _with_a_secret(msgspec.structs.replace(old, created_ns=now_ns, expires_ns=ends_ns))
-    return new, store.rotate_key(key_id, new.key, now_ns + overlap_ns)
+    return new, store.rotate_key(key_id, new.key, min(now_ns + overlap_ns, NS_MAX))
 
 
 def _with_a_secret(key: Key) -> NewKey:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import httpx
+import httpx2
 from starlette import testclient
 
 from tests.leaks import none_in
@@ -13,7 +13,7 @@ class TestClient(testclient.TestClient):
 
     __test__ = False
 
-    def send(self, request: httpx.Request, **more: Any) -> httpx.Response:
+    def send(self, request: httpx2.Request, **more: Any) -> httpx2.Response:
         response = super().send(request, **more)
         path = request.url.path
         makes_key = request.method == "POST" and "/keys" in path

@@ -50,9 +50,9 @@ def test_half_of_the_last_attempts_open_it_though_others_succeed_between_them() 
     for _ in range(WINDOW // 2 - 1):
         breaker.failed(0)
         breaker.succeeded()
-    assert breaker.circuit is Circuit.CLOSED
+    before = breaker.circuit
     breaker.failed(0)
-    assert breaker.circuit is Circuit.OPEN
+    assert (before, breaker.circuit) == (Circuit.CLOSED, Circuit.OPEN)
 
 
 def test_what_is_longer_ago_than_the_window_counts_no_more() -> None:

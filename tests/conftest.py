@@ -2,6 +2,10 @@
 
 from hypothesis import settings
 
+from tests.leaks import _no_leak_in_files, pytest_configure, pytest_runtest_makereport
+
+__all__ = ["_no_leak_in_files", "pytest_configure", "pytest_runtest_makereport"]
+
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("commonpool", deadline=None)
 settings.load_profile("commonpool")

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.leaks import none_in
+
 START_S = 90.0
 KEY = re.compile(r"cp_[0-9A-Za-z]+_[0-9A-Za-z]+")
 
@@ -85,11 +87,13 @@ class Product:
             timeout=60,
         )
         assert done.returncode == code, done.stderr.decode() + done.stdout.decode()
+        none_in(done.stderr, "what a command says")
         return json.loads(done.stdout) if done.stdout.strip() else None
 
     def get(self, path: str, base: str | None = None) -> Any:
         with urllib.request.urlopen((base or self.control) + path, timeout=30) as answer:
             body = answer.read()
+        none_in(body, f"the answer at {path}")
         try:
             return json.loads(body)
         except ValueError:
@@ -132,6 +136,8 @@ class Product:
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
+            with contextlib.suppress(OSError):  # where it may be read so
+                (self.folder / "metrics.txt").write_text(self.get("/metrics"))
             self.interrupt()
             try:
                 self.wait()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.product import Product, free_port, running
+from tests.leaks import MARK
 
 ENGINE = Path(__file__).parents[2] / "benchmarks" / "mock_engine.py"
 CONFIG = """
@@ -49,7 +50,7 @@ def load(product: Product, tenant: str, finished: set[str], stop: threading.Even
     stream = False
     while not stop.is_set():
         stream = not stream
-        body = {"model": "mock", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
+        body = {"model": "mock", "messages": [{"role": "user", "content": MARK}], "stream": stream}
         request = urllib.request.Request(
             product.gateway + "/v1/chat/completions",
             data=json.dumps(body).encode(),
@@ -139,7 +140,7 @@ def test_apply_changes_a_running_product_without_dropping_a_request(tmp_path: Pa
 
         def keep_asking(tenant: str) -> None:
             while not stop.is_set():
-                body = {"model": "mock", "messages": [{"role": "user", "content": "hi"}]}
+                body = {"model": "mock", "messages": [{"role": "user", "content": MARK}]}
                 try:
                     product.post("/v1/chat/completions", body, tenant)
                     done.add(tenant)

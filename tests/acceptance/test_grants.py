@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.product import Product, running
+from tests.leaks import MARK
 
 CONFIG = """
 pools: {main: {gpus: 4_gpu}}
@@ -33,7 +34,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 def ask(product: Product, tokens: int) -> None:
-    body = {"model": "smollm2", "messages": [{"role": "user", "content": "Count."}], "max_tokens": tokens}
+    body = {"model": "smollm2", "messages": [{"role": "user", "content": MARK}], "max_tokens": tokens}
     product.post("/v1/chat/completions", body, "small")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.product import running
+from tests.leaks import MARK
 
 CONFIG = """
 pools: {{main: {{gpus: 2_gpu}}}}
@@ -24,7 +25,7 @@ prices: {{currency: EUR, gpu_hour: {{main: 1}}}}
 tenants:
   support: {{tenant: {{guaranteed: 1_gpu}}}}
 """
-QUESTION: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+QUESTION: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": MARK}]}
 SETTLE_S = 30.0
 
 

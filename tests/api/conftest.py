@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from starlette.testclient import TestClient
 
 from commonpool.api import routes
+from tests.api.caller import TestClient
 from tests.api.fakes import FakeOperations
 
 

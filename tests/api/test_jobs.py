@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from starlette.testclient import TestClient
 
 from commonpool.access.callers import Caller, by_data_key
 from commonpool.api import routes, wire
@@ -13,6 +12,7 @@ from commonpool.backends.base import BackendError
 from commonpool.core.model import Cause, Outcome, Wait
 from commonpool.core.views import LoanView
 from commonpool.store.jobs import JobAttempt, JobError, JobState
+from tests.api.caller import TestClient
 from tests.api.fakes import ADMIN, NOW, FakeOperations
 from tests.store.records import loan, usage_record
 

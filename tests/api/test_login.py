@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
 import pytest
-from starlette.testclient import TestClient
 
 from commonpool import console
 from commonpool.api import routes
 from tests.access.house import PASSWORD
 from tests.access.issuer import PERSON, TestIssuer
+from tests.api.caller import TestClient
 from tests.api.fakes import CONFIG, NOW, FakeOperations, sources
 
 BASE = "http://127.0.0.1:8081"

@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from commonpool.access.callers import Binding, Caller, by_admin_key, by_data_key
 from commonpool.access.secrets import MasterKey, Masters, Vault
 from commonpool.api import routes
 from commonpool.control.prompts import Prompts
 from commonpool.store.prompts import PromptHead, Spoken
+from tests.api.caller import TestClient
 from tests.api.fakes import NOW, FakeOperations
 
 PATH = "/admin/v1/tenants/support/prompts"

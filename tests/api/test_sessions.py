@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from starlette.testclient import TestClient
 
 from commonpool.access.passwords import Passwords
 from commonpool.access.people import People
@@ -21,6 +20,7 @@ from commonpool.store.memory import MemoryStore
 from tests.access.certificates import Authority
 from tests.access.house import FAST, PASSWORD
 from tests.access.issuer import TestIssuer
+from tests.api.caller import TestClient
 from tests.api.fakes import ADMIN, CONFIG, KEY_OF_A, NOW, FakeOperations, sources
 from tests.cli.serving import serving
 

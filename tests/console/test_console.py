@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from starlette.testclient import TestClient
 
 from commonpool import console
 from commonpool.api import routes
+from tests.api.caller import TestClient
 from tests.api.fakes import ADMIN, LOAN, MODEL, REPLICA, TENANT, FakeOperations
 from tests.store.records import loan, usage_record
 

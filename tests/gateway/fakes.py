@@ -18,6 +18,7 @@ from commonpool.gateway.caches import ALL
 from commonpool.gateway.desk import Waiter
 from commonpool.gateway.identity import Identity, Principal
 from commonpool.gateway.server import Gateway
+from tests.leaks import MARK, none_in
 
 KEY = b"Bearer cp_test"
 OPENAI = Adapter("openai")
@@ -361,6 +362,8 @@ class Client:
             body = b"".join([piece async for piece in self.chunks()])
         else:
             body = await self.reader.read()
+        if status >= 400 or b'"error"' in body:
+            none_in(body, "an error")
         return Answer(status, headers, body)
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -407,7 +410,7 @@ def get(path: str, method: str = "GET", headers: str = "", key: bytes | None = K
 
 def chat(**more: Any) -> dict[str, Any]:
     """The body of a small chat request."""
-    return {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], **more}
+    return {"model": "tiny", "messages": [{"role": "user", "content": MARK}], **more}
 
 
 def usage_json(tokens_in: int = 7, tokens_out: int = 3, cached: int | None = None) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from commonpool.core.model import TokenSource, Usage
 from commonpool.core.records import STATUS_CLIENT_GONE
 from tests.engines.running import engine, model, run, total, until_busy
 from tests.gateway.fakes import World, post, until, world
+from tests.leaks import MARK
 
-QUESTION: Any = {"model": "tiny", "messages": [{"role": "user", "content": "Name a colour."}], "max_tokens": 12}
+QUESTION: Any = {"model": "tiny", "messages": [{"role": "user", "content": MARK}], "max_tokens": 12}
 PROMPT: Any = {"model": "tiny", "prompt": "Once upon", "max_tokens": 6}
 TOOL = {"type": "function", "function": {"name": "paint", "parameters": {"type": "object", "properties": {}}}}
 LONG = 1800  # tokens; half a minute and more of work

@@ -34,8 +34,9 @@ from tests.gateway.fakes import (
     usage_event,
     world,
 )
+from tests.leaks import MARK
 
-MESSAGES: Any = [{"role": "user", "content": "hello"}]
+MESSAGES: Any = [{"role": "user", "content": MARK}]
 HEALTH = get("/healthz", key=None)
 
 

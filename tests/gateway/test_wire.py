@@ -12,6 +12,7 @@ from commonpool.core.model import Endpoint
 from commonpool.gateway import wire
 from commonpool.gateway.errors import ApiError
 from tests.gateway.fakes import chat
+from tests.leaks import MARK, none_in
 
 
 def read(body: Any, endpoint: Endpoint = "chat") -> wire.Ask:
@@ -105,6 +106,29 @@ def test_a_wrong_type_names_the_parameter(endpoint: Endpoint, body: Any, param: 
     error = refused(body, endpoint)
     assert error.param == param
     assert f"`{param}`" in error.message
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "prompt", "kind"),
+    [
+        ("chat", MARK, "a string"),
+        ("chat", {"content": MARK}, "an object"),
+        ("chat", 1234567, "a number"),
+        ("completions", {MARK: MARK}, "an object"),
+        ("completions", [MARK, 1234567], "a list of something else"),
+        ("completions", [1234567, MARK], "a list of something else"),
+        ("completions", [[1234567], MARK], "a list of something else"),
+        ("embeddings", -1.5, "a number"),
+        ("embeddings", True, "true"),
+        ("embeddings", False, "false"),
+        ("embeddings", None, "null"),
+    ],
+)
+def test_what_is_wrong_with_a_prompt_is_told_without_it(endpoint: Endpoint, prompt: Any, kind: str) -> None:
+    error = refused({"model": "tiny", wire.PROMPT_FIELD[endpoint]: prompt}, endpoint)
+    assert error.message.endswith(f", not {kind}.")
+    assert "1234567" not in error.message
+    none_in(error.message, "an error")
 
 
 @pytest.mark.parametrize(

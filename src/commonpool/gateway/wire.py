@@ -56,6 +56,9 @@ _INCLUDE_USAGE: Final = Raw(b'{"include_usage":true}')
 _TRUE: Final = Raw(b"true")
 _NULL: Final = Raw(b"null")
 _NOTHING: Final[Mapping[str, bytes]] = {}
+_KINDS: Final = {
+    b'"': "a string", b"[": "a list of something else", b"{": "an object", b"t": "true", b"f": "false", b"n": "null"
+}  # fmt: skip
 _AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -246,7 +249,7 @@ def _prompts(endpoint: Endpoint, fields: dict[str, Raw]) -> tuple[int, int]:
     text = bytes(raw)
     if endpoint == "chat":
         if text[:1] != b"[":
-            raise _wrong(name, "a list of messages", raw)
+            raise _wrong_prompt(name, "a list of messages", text)
         return 1, -(-len(text) // BYTES_PER_TOKEN)
     if text[:1] == b'"':
         return 1, -(-len(text) // BYTES_PER_TOKEN)
@@ -256,7 +259,7 @@ def _prompts(endpoint: Endpoint, fields: dict[str, Raw]) -> tuple[int, int]:
 def _prompt_list(name: str, raw: Raw, text: bytes) -> tuple[int, int]:
     wanted = "a string, a list of strings, a list of token numbers, or a list of such lists"
     if text[:1] != b"[":
-        raise _wrong(name, wanted, raw)
+        raise _wrong_prompt(name, wanted, text)
     try:
         match text[1:].lstrip()[:1]:
             case b"]":
@@ -274,7 +277,7 @@ def _prompt_list(name: str, raw: Raw, text: bytes) -> tuple[int, int]:
             case _:
                 return 1, len(_tokens(raw))
     except msgspec.DecodeError:
-        raise _wrong(name, wanted, raw) from None
+        raise _wrong_prompt(name, wanted, text) from None
 
 
 def _too_many(name: str) -> ApiError:
@@ -326,3 +329,9 @@ def _positive(fields: dict[str, Raw], name: str, limit: int) -> int | None:
 def _wrong(name: str, wanted: str, raw: Raw) -> ApiError:
     value = shown(bytes(raw).decode(errors="replace"))
     return ApiError(400, "invalid_parameter", f"`{name}` must be {wanted}, not {value}.", param=name)
+
+
+def _wrong_prompt(name: str, wanted: str, text: bytes) -> ApiError:
+    """As _wrong, but what was asked is not repeated: errors end up where prompts must not be."""
+    given = _KINDS.get(text[:1], "a number")
+    return ApiError(400, "invalid_parameter", f"`{name}` must be {wanted}, not {given}.", param=name)

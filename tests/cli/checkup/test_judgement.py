@@ -145,6 +145,12 @@ def test_secrets_are_there() -> None:
     assert found(edit('secrets: {master_key: "file:/etc/pool/master"}\n', "")) == [("no_master_key", False)]
 
 
+def test_the_master_key_is_elsewhere_and_there_is_one() -> None:
+    assert found(edit("file:/etc/pool/master", "file:/var/lib/pool/keys/master")) == [("master_key_beside", False)]
+    assert found(edit("file:/etc/pool/master", "file:/var/lib/pool-keys/master")) == []
+    assert found(edit('master"}', 'master", previous_master_key: "env:OLD"}')) == [("old_master_key", False)]
+
+
 def test_keys_end() -> None:
     forever = SeenKey("k2", "data", "t", None, "")
     assert found(keys=(forever,)) == [("key_without_end", False)]

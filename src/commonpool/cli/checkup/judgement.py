@@ -1,6 +1,7 @@
 """What is weak in what was seen, and what to do about it. Pure: the same facts give the same findings."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -160,7 +161,25 @@ def _secrets(facts: Facts) -> Iterator[Finding]:
             what=f"{'; '.join(facts.missing)}.",
             do="Put the secret there, or correct the path.",
         )
-    if facts.config.secrets.master_key is None:
+    master = facts.config.secrets
+    if master.master_key is not None and Path(master.master_key.removeprefix("file:")).is_relative_to(
+        facts.config.state
+    ):
+        yield Finding(
+            "master_key_beside",
+            serious=False,
+            what=f"The master key lies in the state folder, {facts.config.state}, beside what it encrypts: whoever has "
+            "the one, as in a backup, has the other.",
+            do="Keep it elsewhere, and name that place in secrets.master_key.",
+        )
+    if master.previous_master_key is not None:
+        yield Finding(
+            "old_master_key",
+            serious=False,
+            what="secrets.previous_master_key is set, so the master key before this one still opens something.",
+            do="Run `commonpool secrets rotate`, then take it out of the configuration and destroy it.",
+        )
+    if master.master_key is None:
         yield Finding(
             "no_master_key",
             serious=False,

@@ -26,7 +26,7 @@ tenants:
   support: {{tenant: {{guaranteed: 1_gpu}}}}
 """
 QUESTION: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": MARK}]}
-SETTLE_S = 30.0
+SETTLE_S = 120.0  # each probe that fails makes the next come later
 
 
 class Engine(http.server.BaseHTTPRequestHandler):

@@ -68,6 +68,10 @@ up: $(RUN) $(wildcard $(COMPILED)/.made) ## set up and start the product (CONFIG
 test: lint focus ## set up and run everything that CI runs
 	@$(BIN)/python -m pytest -q
 
+.PHONY: test-security
+test-security: $(DEV) ## run the tests of isolation alone: who may what, fuzzers, neighbours (COMMONPOOL_FUZZ=20: so many times as long)
+	@$(BIN)/python -m pytest -q tests/security tests/access
+
 # What checks the FOCUS export wants Python 3.12 and an older numpy, so it lives apart; two of its parts come as sources,
 # pure Python. Where there is no Python 3.12 its test is skipped, and says so.
 FOCUS := .venv-tools/focus
@@ -114,7 +118,7 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-models ## run every benchmark and print its figures
+bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-models bench-advice bench-books ## run every benchmark but bench-ledger, which is large
 
 .PHONY: bench-core
 bench-core: $(DEV) ## measure the core alone, pure and compiled

@@ -163,13 +163,10 @@ def _misses(requests: Sequence[Week], jobs: Sequence[Week]) -> list[str]:
         _wrapped(
             """Why: a third fewer GPUs are enough for the sum of what all want, not for every tenant's quota at once.
             Where one tenant is most of the static sum, as analytics is, its burst alone wants more than the pool has
-            beside the others. Another division does not mend that: with guarantees in proportion to the 95th
-            percentiles, or in between, or lower caps, analytics waits about as long in the first week (estimated as a
-            fluid), so that week cannot choose among them; and where all others are held to what their own cards would
-            give them, it still waits longer in the second than on its own. In weeks that are crowded the pool has less
-            than the static quotas would have used, and what one tenant is spared another waits. And a job that was lent
-            a GPU keeps it until it ends, so a lender that comes back waits for that, where on its own cards it would
-            not: mostly tenants with no wait at all on their own cards that now have some."""
+            beside what the others are guaranteed. In weeks that are crowded the pool has less than the static quotas
+            would have used, and what one tenant is spared another waits. And a job that was lent a GPU keeps it until
+            it ends, so a lender that comes back waits for that, where on its own cards it would not: mostly tenants
+            with no wait at all on their own cards that now have some."""
         ),
         "",
     ]

@@ -26,7 +26,7 @@ tenants:
   support: {{tenant: {{guaranteed: 1_gpu}}}}
 """
 QUESTION: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": MARK}]}
-SETTLE_S = 30.0
+SETTLE_S = 120.0  # each probe that fails makes the next come later
 
 
 class Engine(http.server.BaseHTTPRequestHandler):
@@ -101,7 +101,7 @@ def test_a_replica_that_fails_is_left_out_until_it_answers_again(tmp_path: Path)
         asked = ill.asked
         for _ in range(40):
             ask()
-        assert ill.asked - asked <= 2  # the probe, and one that was on its way
+        assert ill.asked - asked <= 10  # one that was on its way, and now and then a probe: half would be 20
         ill.ill = False
         ask_until(["ready", "ready"])
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import httpx2
 from starlette import testclient
 
 from tests.leaks import none_in
@@ -12,7 +13,7 @@ class TestClient(testclient.TestClient):
 
     __test__ = False
 
-    def send(self, request: Any, **more: Any) -> Any:
+    def send(self, request: httpx2.Request, **more: Any) -> httpx2.Response:
         response = super().send(request, **more)
         path = request.url.path
         makes_key = request.method == "POST" and "/keys" in path

@@ -14,12 +14,13 @@ from starlette.testclient import TestClient
 from commonpool.access.callers import LOCAL
 from commonpool.access.scope import EVERYTHING, Scope
 from commonpool.api import bill, bill_wire
+from commonpool.api.operations import BadRequestError
 from commonpool.api.subjects import Who
 from commonpool.core.ledger import METERS
 from commonpool.core.model import Outcome, UsageRecord
 from commonpool.core.statement import DIMENSIONS, FILTERS
 from tests.api.books import BILLED, HOUR, at, billed, keep, work
-from tests.api.fakes import FakeOperations
+from tests.api.fakes import FakeOperations, sources
 
 ALL = Who(LOCAL, EVERYTHING)
 MINUTE = HOUR // 60
@@ -117,6 +118,13 @@ def test_filters(product: FakeOperations) -> None:
     assert sum(tenants) + science.total_micro == whole
     assert ask(product, period=period, app=("papers", "helpdesk")).total.requests == 4
     assert ask(product, period=period, app=("papers",)).total.requests == 1
+
+
+def test_a_tenant_that_is_gone_keeps_its_bill(product: FakeOperations) -> None:
+    product.configure(sources(BILLED.partition("  research:")[0].replace("split: guaranteed", "split: uniform")))
+    assert ask(product, period="2026-12", tenant=("research", "platform")).total.requests == 1
+    with pytest.raises(BadRequestError, match="the books of 2027-01-02 know the tenant 'research'"):
+        ask(product, period="2027-01-02", tenant=("support", "research"))
 
 
 def test_wrong_questions(local: TestClient) -> None:

@@ -42,6 +42,13 @@ def test_apply(local: TestClient, product: FakeOperations) -> None:
     assert product.config().policy.tenants["research"].guaranteed == 2000
 
 
+def test_a_price_that_is_taken_from_the_running_hour_is_said(local: TestClient) -> None:
+    later = CONFIG.replace("{main: 2.50}", "{main: [{price: 2.50, from: 2027-02-01}]}")
+    for verb in ("diff", "apply"):
+        (warning,) = msgspec.json.decode(post(local, verb, later).content, type=wire.Changes).warnings
+        assert warning.startswith("prices.gpu_hour.main has no price now, its first holds from 2027-02-01 on: ")
+
+
 def test_applying_the_same_makes_no_revision(local: TestClient, product: FakeOperations) -> None:
     changes = msgspec.json.decode(post(local, "apply", CONFIG).content, type=wire.Changes)
     assert (changes.revision, changes.changes) == (1, ())

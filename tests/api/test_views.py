@@ -31,9 +31,10 @@ def test_loans_are_one_line_a_pair() -> None:
         LoanView("b", "a", "r2", 250, 20, due=True),
         LoanView("b", "a", "r2", 250, 40, due=False),
         LoanView("", "a", "r2", 100, 10, due=False),
+        LoanView("", "a", "j3", 100, 10, due=False, job=True),
     ]
     assert views.loans(seen) == (
-        wire.LoanStatus("", "a", 100, 1, 10, due=False),
+        wire.LoanStatus("", "a", 200, 1, 10, due=False, jobs=1),
         wire.LoanStatus("b", "a", 1000, 2, 20, due=True),
     )
 

@@ -146,5 +146,8 @@ def test_shared_costs_go_on_as_since_the_month_began(product: FakeOperations) ->
 def test_nothing_is_in_the_books_yet() -> None:
     product = billed()
     empty = ask(product, "2027-01-01 00:00", "2027-02-01 00:00", "tenant")
-    assert (empty.bill.lines, empty.until_ns, empty.notes) == ((), at("2027-01-01 00:00"), ())
+    assert (empty.bill.lines, empty.until_ns) == ((), at("2027-01-01 00:00"))
+    assert empty.notes == ("The first hour of it is closed soon after 2027-01-02 01:00 Europe/Berlin.",)
+    (later,) = ask(product, "2027-02-01 00:00", "2027-03-01 00:00", "tenant").notes
+    assert later == "The first hour of it is closed soon after 2027-02-01 01:00 Europe/Berlin."
     assert asyncio.run(product.bills().worked(at(SINCE), at(UNTIL), {}, None, 10)) == []

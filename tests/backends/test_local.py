@@ -17,7 +17,7 @@ from commonpool.backends.local import LocalBackend, child_environment
 from commonpool.backends.probe import Health, health, prove
 from commonpool.config.structs import EmbeddedEngine, Model
 from commonpool.core.model import NS_PER_S
-from commonpool.engines.registry import LLAMACPP
+from commonpool.engines.registry import EMBEDDED
 from tests.backends.processes import alive, children, ended
 from tests.engines.running import replica
 
@@ -57,7 +57,7 @@ def test_a_child_that_is_well_is_reached_and_stopped(tmp_path: Path, model: Mode
     async def main() -> None:
         handle = await backend(tmp_path, "well").start(model, 0, replica("m-0.1"))
         assert (handle.target.replica_id, handle.target.served_model) == ("m-0.1", "m/1")
-        assert handle.target.adapter == LLAMACPP
+        assert handle.target.adapter == EMBEDDED
         assert (await health(handle.target, LONG_NS))[0] is Health.GOOD
         await prove(handle.target, LONG_NS)
         assert handle.pid is not None

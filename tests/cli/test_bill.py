@@ -109,6 +109,7 @@ def test_the_month_that_goes_on_has_a_forecast(said: Said) -> None:
 def test_nothing_in_the_books(capsys: pytest.CaptureFixture[str]) -> None:
     out = Said(billed(), capsys)("bill")
     assert out.startswith("bill of 2027-01 in EUR, open: no hour of it is in the books yet\n")
+    assert out.splitlines()[-1] == "The first hour of it is closed soon after 2027-01-02 01:00 Europe/Berlin."
     assert "expected" not in out
 
 
@@ -122,6 +123,14 @@ def test_a_tenant_alone(said: Said) -> None:
     (line,) = msgspec.json.decode(only, type=bill_wire.BillTable).lines
     assert line.group == ("support",)
     assert said("bill", *PERIOD, "--where", "tenant=support", "--format", "json") == only
+
+
+def test_a_tenant_that_nobody_knows(said: Said) -> None:
+    for which in (["--tenant", "nobody"], ["--where", "tenant=nobody", "--records"]):
+        assert said("bill", *PERIOD, *which, ends=ExitCode.USAGE) == (
+            "commonpool: neither the configuration nor the books of 2026-12-30..2027-01 know the tenant 'nobody';"
+            " `commonpool bill` shows who pays\n"
+        )
 
 
 def test_matrix(said: Said) -> None:

@@ -36,6 +36,14 @@ def answering(*answers: bytes) -> Iterator[str]:
             thread.join(30)
 
 
+@pytest.mark.parametrize(
+    "command", [["trace"], ["explain"], ["job", "show"], ["release", "--undo"], ["grant", "--end"]], ids=" ".join
+)
+def test_an_empty_name_is_found_first(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "", "--control", "http://127.0.0.1:1"]) == ExitCode.USAGE
+    assert capsys.readouterr().err.endswith(" is empty; name one\n")
+
+
 def ends(*arguments: str) -> ExitCode:
     return ExitCode(run(["status", *arguments]))
 

@@ -120,6 +120,13 @@ def test_check_looks_at_certificates_that_are_here(file: Path, capsys: pytest.Ca
         assert why.format(certificate, key) in capsys.readouterr().out
 
 
+def test_check_warns_of_a_price_that_is_missing_now(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(file, CONFIG.replace("{main: 2.50}", "{main: [{price: 2.50, from: 2099-12-31}]}"))
+    assert run(["check", str(file), "--json"]) == ExitCode.OK
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert warning.startswith("prices.gpu_hour.main has no price now, its first holds from 2099-12-31 on: ")
+
+
 def test_check_counts_what_groups_are_guaranteed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grouped = CONFIG.replace("guaranteed: 1_gpu,", "group: science, guaranteed: 1_gpu,")
     write(file, grouped + "groups: {science: {guaranteed: 2_gpu}}\n")

@@ -56,7 +56,7 @@ def test_narrow_terminal_gets_blocks_with_every_value() -> None:
 
 def test_lines_below() -> None:
     starting = msgspec.structs.replace(REPLICA, id="echo-1.2", state="starting")
-    due = msgspec.structs.replace(LOAN, lender="", due=True)
+    due = msgspec.structs.replace(LOAN, lender="", requests=1, jobs=1, due=True)
     scaled = wire.PoolStatus("old", "elastic", 1000, 0, 0, scaled=True)
     said = lines(
         status(
@@ -72,8 +72,8 @@ def test_lines_below() -> None:
         "pool old (elastic): 1 gpu, 0 used, 0 unowned, guarantees exceed the capacity and are scaled",
         "tenant research is granted 4 gpu until 2027-01-15 08:01:00Z",
         "replicas: 1 of 2 ready, 1 starting",
-        "support lends research 1.5 gpu for 6 request(s), since 12 s",
-        "the unowned part lends research 1.5 gpu for 6 request(s), since 12 s, due",
+        "support lends research 1.5 gpu for 6 requests, since 12 s",
+        "the unowned part lends research 1.5 gpu for 1 request and 1 job, since 12 s, due",
         "warning: the disk is full",
     ]
 
@@ -81,10 +81,16 @@ def test_lines_below() -> None:
 def test_a_budget_has_a_line() -> None:
     budget = wire.BudgetStatus(5_000_000_000, 41_209_999, 0, soft=False, until_ns=NOW, currency="EUR")
     holds = msgspec.structs.replace(budget, held_micro=3_100_000)
-    tenants = (msgspec.structs.replace(TENANT, budget=budget), msgspec.structs.replace(BORROWER, budget=holds))
+    small = wire.BudgetStatus(2_000, 150, 37, soft=False, until_ns=NOW, currency="EUR")
+    tenants = (
+        msgspec.structs.replace(TENANT, budget=budget),
+        msgspec.structs.replace(BORROWER, budget=holds),
+        msgspec.structs.replace(BORROWER, name="trial", budget=small),
+    )
     assert [line for line in lines(status(tenants=tenants)) if "spent" in line] == [
         "tenant support: 41.20 of 5000.00 EUR spent this month",
         "tenant research: 41.20 of 5000.00 EUR spent this month, 3.10 held for what is open",
+        "tenant trial: 0.00015 of 0.002 EUR spent this month, 0.000037 held for what is open",
     ]
 
 

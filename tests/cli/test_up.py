@@ -10,6 +10,7 @@ import pytest
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from commonpool.cli.up import Ready, ShownKey, welcome
+from tests.api.fakes import CONFIG
 
 READY = Ready(
     gateway="http://127.0.0.1:8080",
@@ -69,6 +70,16 @@ def test_unreadable_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     assert out == ""
     assert err == f"commonpool: {tmp_path / 'no.yaml'}: does not exist; check the path\n"
+
+
+def test_it_does_not_start_while_its_database_is_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "commonpool.yaml"
+    file.write_text(f"state: {tmp_path}\nstore: {{url: 'postgresql://u@/books?host={tmp_path}'}}\n{CONFIG}")
+    assert run(["up", str(file)]) == ExitCode.FAILED
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"commonpool: The PostgreSQL database books at {tmp_path} cannot be opened (")
+    assert err.endswith("that its server runs, can be reached and lets this user in, and that its disk has space.\n")
 
 
 def test_an_address_is_of_a_ray_cluster(capsys: pytest.CaptureFixture[str]) -> None:

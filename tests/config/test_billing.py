@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonpool.config import Config, parse
-from commonpool.config.billing import rates
+from commonpool.config.billing import rates, unpriced
 from commonpool.config.calendar import Calendar
 from commonpool.core.ledger import Rates
 from commonpool.core.model import UNPRICED, Budget
@@ -52,6 +52,17 @@ def test_before_the_first_price_there_is_none(priced: Config) -> None:
     assert rates(priced, "main", november).micro_per_gpu_hour == 3_000_000
     none = rates(priced, "main", november - HOUR)
     assert (none.micro_per_gpu_hour, none.lending_micro_per_gpu_hour) == (UNPRICED, UNPRICED)
+
+
+def test_a_price_that_is_missing_in_the_running_hour_is_worth_a_word(priced: Config) -> None:
+    assert unpriced(priced, DECEMBER) == ()
+    (meter,) = unpriced(priced, DECEMBER - 1)
+    assert meter == (
+        "prices.meters.network_gb has no price now, its first holds from 2026-12-01 on: the books stop with this hour"
+        " until one is added that holds from now on, or earlier."
+    )
+    pool, _ = unpriced(priced, BERLIN.month("2026-11")[0] - 1)
+    assert pool.startswith("prices.gpu_hour.main has no price now, its first holds from 2026-11-01 on: ")
 
 
 def test_a_pool_that_is_not_there_any_more_has_no_price(priced: Config) -> None:

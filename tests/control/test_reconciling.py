@@ -4,7 +4,7 @@ from commonpool.control.reconciling import LAG_NS, Comparison, compare
 from commonpool.core.closing import close
 from commonpool.core.ledger import PLATFORM, Hour, Phase, Rates, Span, Standing
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
-from commonpool.store.ledger import DOWN, LAGS, UNKNOWN, UNSEEN
+from commonpool.store.ledger import BEFORE, DOWN, LAGS, UNKNOWN, UNSEEN
 
 H = NS_PER_HOUR
 END = 2 * H
@@ -15,11 +15,12 @@ def span(name: str, phase: Phase, start: int, end: int, milli_gpu: int = 1000) -
     return Span(name, phase, "main", "m", PLATFORM, milli_gpu, start, end)
 
 
-def compared(*spans: Span, standings: tuple[Standing, ...] = WHOLE) -> Comparison:
-    hour = Hour("main", H, Rates(2_000_000, 1_000_000), standings, spans, before=Standing("main", 0, H, 4000, {}))
+def compared(*spans: Span, standings: tuple[Standing, ...] = WHOLE, begun: bool = True) -> Comparison:
+    before = Standing("main", 0, H, 4000, {}) if begun else None
+    hour = Hour("main", H, Rates(2_000_000, 1_000_000), standings, spans, before=before)
     comparison = compare(hour, close(hour))
     books = comparison.reconciliation
-    assert books.charged == books.devices == 4000 * H
+    assert books.charged == books.devices == 4000 * (H if begun else END - standings[0].start_ns)
     assert sum(books.causes.values()) == books.held - books.reported
     return comparison
 
@@ -57,3 +58,17 @@ def test_what_ran_while_the_product_was_down_is_explained() -> None:
         standings=standings,
     )
     assert (comparison.reconciliation.causes, comparison.odd) == ({DOWN: -1000 * (up - down)}, ())
+
+
+def test_what_is_older_than_the_books_is_not_called_down() -> None:
+    begun, down, up = H + 600 * NS_PER_S, H + 900 * NS_PER_S, H + 1200 * NS_PER_S
+    standings = (Standing("main", begun, down, 4000, {}), Standing("main", up, END, 4000, {}))
+    comparison = compared(
+        span("j1", Phase.SERVING, begun, down),
+        span("j1", Phase.SERVING, up, END),
+        span("j1", Phase.HELD, H, END),
+        standings=standings,
+        begun=False,
+    )
+    assert comparison.reconciliation.causes == {BEFORE: -1000 * (begun - H), DOWN: -1000 * (up - down)}
+    assert comparison.odd == ()

@@ -42,6 +42,7 @@ def test_what_a_lender_needs_back_is_earmarked_and_nothing_running_is_cut() -> N
     here.submit("a4", "a", 2000)
     assert started(here.later(1).finish("a0")) == []  # 2 of the 4 that b waits for
     assert views.loans(here.machine.state)[0].due
+    assert views.loans(here.machine.state)[0].job
     (effect,) = [e for e in here.later(3).finish("a1") if isinstance(e, Start)]
     assert (effect.job_id, effect.wait_ns) == ("b0", 4 * S)
     assert effect.waits == (Wait(Cause.LOAN_DUE, "a", 4 * S),)

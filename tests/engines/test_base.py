@@ -7,7 +7,7 @@ import pytest
 
 from commonpool.config.structs import AttachedEngine
 from commonpool.engines.base import Target
-from commonpool.engines.registry import ADAPTERS, LLAMACPP
+from commonpool.engines.registry import ADAPTERS, EMBEDDED, LLAMACPP
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_target_shows_its_address_and_never_its_credential(host: str, tls: ssl
 
 
 def test_every_adapter_of_the_configuration_is_known() -> None:
-    assert set(get_args(get_type_hints(AttachedEngine)["adapter"])) == set(ADAPTERS)
+    assert {*get_args(get_type_hints(AttachedEngine)["adapter"]), EMBEDDED.name} == set(ADAPTERS)
     assert all(adapter.name == name for name, adapter in ADAPTERS.items())
 
 

@@ -2,16 +2,18 @@
 
     python -m tests.faults.lives FOLDER
 
-runs the same three hours again and again, each time in a process that ends by `os._exit` right after another step, and
+runs the same three hours again and again, each time in a process that ends by SIGKILL right after another step, and
 prints what is found afterwards, a line of JSON for each. Every process is forked, so that nothing is imported twice.
 """
 
 import asyncio
 import json
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from commonpool.gateway.caches import Part
 from commonpool.gateway.desk import CoreDesk
 from commonpool.store.journal import Journal
 from commonpool.store.ledger import Closing
+from commonpool.store.sql.connection import Connection, Row
 from commonpool.store.sqlite import SqliteStore
 from commonpool.store.writer import Writer
 from tests.core.worlds import CONTEXT, S, policy, tenant
@@ -44,11 +47,17 @@ Step = Callable[[str], None]
 
 
 class StepStore(SqliteStore):
-    """The store; each change that is committed is a step."""
+    """The store; each change that is committed is a step, and each statement of the closing of an hour."""
 
     def __init__(self, folder: Path, step: Step) -> None:
         self._step = step
+        self._closes = False
         super().__init__(folder)
+
+    @contextmanager
+    def _transaction(self, *, durable: bool) -> Iterator[Any]:
+        with super()._transaction(durable=durable) as connection:
+            yield StepConnection(connection, self._step) if self._closes else connection
 
     def add_usage(self, records: Iterable[UsageRecord]) -> tuple[UsageRecord, ...]:
         differing = super().add_usage(records)
@@ -68,9 +77,33 @@ class StepStore(SqliteStore):
         self._step("store synced")
 
     def close_hour(self, closing: Closing) -> bool:
+        self._closes = True
         closed = super().close_hour(closing)
+        self._closes = False
         self._step("hour closed")
         return closed
+
+
+class StepConnection:
+    """A transaction, each of whose statements is a step, before it is committed."""
+
+    def __init__(self, connection: Connection, step: Step) -> None:
+        self._connection = connection
+        self._step = step
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        found = self._connection.query(sql, values)
+        self._step("hour half closed")
+        return found
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+        changed = self._connection.run(sql, values)
+        self._step("hour half closed")
+        return changed
+
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        self._connection.insert(table, columns, rows)
+        self._step("hour half closed")
 
 
 class StepJournal(Journal):
@@ -323,7 +356,7 @@ class Counting:
         self.names.append(name)
         if len(self.names) == self._last:
             (self._folder / "killed").write_text(str(self.now))
-            os._exit(9)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def in_a_process(work: Callable[[], Any]) -> Any:
@@ -343,7 +376,7 @@ def in_a_process(work: Callable[[], Any]) -> Any:
     with os.fdopen(reading) as pipe:
         said = pipe.read()
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == (0 if said else 9)
+    assert os.waitstatus_to_exitcode(status) == (0 if said else -signal.SIGKILL)
     return json.loads(said) if said else None
 
 

@@ -66,6 +66,7 @@ STEPS = {
     "running saved",
     "store synced",
     "flushed",
+    "hour half closed",
     "hour closed",
 }
 CAPACITY = 3000

@@ -1,5 +1,6 @@
 """A request means the same wherever the network happens to cut it: split at every byte, it gets the same answers."""
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,7 @@ def older(data: bytes) -> bytes:
     return data.replace(b"HTTP/1.1", b"HTTP/1.0", 1)
 
 
+NEW = itertools.count(10_000_000)  # what is refused is never quite the same, or it would be held back
 # How many answers there are, and what is sent.
 REQUESTS: dict[str, tuple[int, Build]] = {
     "chat": (1, lambda here: asking(here.mark())),
@@ -57,8 +59,8 @@ REQUESTS: dict[str, tuple[int, Build]] = {
     "last request": (1, lambda here: asking(here.mark(), headers="connection: close\r\n")),
     "pipelined pair": (2, lambda here: asking(here.mark()) + asking(here.mark(), stream=True)),
     "pipelined three": (3, lambda here: chunked(here, 200) + get("/v1/models") + asking(here.mark())),
-    "refused, then served": (2, lambda here: post({"model": "none", "messages": []}) + asking(here.mark())),
-    "malformed JSON": (1, lambda _: post(b'{"model": "tiny",\n "messages": [}')),
+    "refused, then served": (2, lambda here: post({"model": "none", "seed": next(NEW)}) + asking(here.mark())),
+    "malformed JSON": (1, lambda _: post(b'{"seed": %d,\n "messages": [}' % next(NEW))),
     "unknown path": (1, lambda _: get("/v1/none")),
 }  # fmt: skip
 

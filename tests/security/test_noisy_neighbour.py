@@ -64,8 +64,8 @@ def simulate(arrivals: list[Arrival], kind: str = "") -> tuple[Witness, list[Usa
     witness = Witness()
     run(workload(kind, arrivals), Machine(rules), cluster(2), witness)
     records = sorted(witness.records.values(), key=lambda record: record.arrived_ns)
-    calm = [record for record in records if record.tenant == "quiet"]
-    return witness, calm, [record for record in records if record.tenant == "noisy"]
+    quiet, noisy = ([record for record in records if record.tenant == name] for name in ("quiet", "noisy"))
+    return witness, quiet, noisy
 
 
 def p99(values: list[int]) -> int:

@@ -10,12 +10,12 @@ from commonpool.api import bill_wire, trace
 from commonpool.api.bill_wire import Amount, Charge
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, Billed, Operations
-from commonpool.api.periods import Span, span
+from commonpool.api.periods import Interval, interval
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Who
 from commonpool.config.problems import listed
 from commonpool.core.billing import EARNED, Bill, BillLine, combined, unit_costs
-from commonpool.core.ledger import GPU_HOUR, Kind, tenant_account
+from commonpool.core.ledger import GPU_HOUR, PLATFORM, Kind, tenant_account
 from commonpool.core.statement import DIMENSIONS, FILTERS, label
 from commonpool.store.ledger import EndPlace
 
@@ -62,7 +62,8 @@ async def bill(operations: Operations, query: BillQuery, who: Who) -> bill_wire.
             raise BadRequestError(
                 f"a bill cannot be split by {name!r}; allowed are {', '.join(DIMENSIONS)}", param="by"
             )
-    period = span(operations, query.period)
+    period = interval(operations, query.period)
+    await _check_tenants(operations, period, query.tenant, who.scope)
     filters = _filters(query)
     if (names := who.scope.names()) is not None:
         own = [label(tenant_account(name)) for name in names]
@@ -71,11 +72,32 @@ async def bill(operations: Operations, query: BillQuery, who: Who) -> bill_wire.
     return _table(operations, period, billed)
 
 
+async def _check_tenants(operations: Operations, period: Interval, names: tuple[str, ...], scope: Scope) -> None:
+    """Refuse a name that neither the configuration nor the books of the period know: its bill would be empty.
+
+    Whose scope is some tenants is told nothing of others, not even whether there are such.
+    """
+    if scope.tenants is not None:
+        return
+    policy = operations.config().policy
+    accounts = (PLATFORM, *map(tenant_account, policy.tenants), *(f"group:{name}" for name in policy.groups))
+    unknown = set(names).difference(map(label, accounts))
+    if unknown:
+        billed = await operations.bills().bill(period.start_ns, period.end_ns, ("tenant",), {})
+        unknown.difference_update(line.keys[0] for line in billed.bill.lines)
+    if unknown:
+        raise BadRequestError(
+            f"neither the configuration nor the books of {period.name} know the tenant {min(unknown)!r};"
+            " `commonpool bill` shows who pays",
+            param="tenant",
+        )
+
+
 def _filters(query: BillFilter) -> dict[str, tuple[str, ...]]:
     return {name: getattr(query, name) for name in FILTERS if getattr(query, name)}
 
 
-def _table(operations: Operations, period: Span, billed: Billed) -> bill_wire.BillTable:
+def _table(operations: Operations, period: Interval, billed: Billed) -> bill_wire.BillTable:
     config = operations.config()
     return bill_wire.BillTable(
         period=period.name,
@@ -147,7 +169,7 @@ def _measured(meter: str, amount: int) -> tuple[Decimal, str]:
 
 
 async def lending(operations: Operations, query: ByPeriod, who: Who) -> bill_wire.LendingTable:
-    period = span(operations, query.period)
+    period = interval(operations, query.period)
     until_ns, pairs = await operations.bills().lending(period.start_ns, period.end_ns, who.scope.names())
     return bill_wire.LendingTable(
         period=period.name,
@@ -165,7 +187,8 @@ async def lending(operations: Operations, query: ByPeriod, who: Who) -> bill_wir
 
 
 async def records(operations: Operations, query: BilledQuery, who: Who) -> bill_wire.BilledAttempts:
-    period = span(operations, query.period)
+    period = interval(operations, query.period)
+    await _check_tenants(operations, period, query.tenant, who.scope)
     filters: dict[str, tuple[str, ...]] = {name: values for name, values in _filters(query).items() if name != "group"}
     if query.group:
         filters["tenant"] = _below(operations, query, who.scope)

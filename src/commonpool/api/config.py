@@ -13,6 +13,7 @@ from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import ConflictError, Operations
 from commonpool.api.subjects import PLATFORM, Who
 from commonpool.config import Change, Config, Kind, Sources, diff, parse_sources
+from commonpool.config.billing import unpriced
 
 ACCESS = "access"
 POLICIES = f"{ACCESS}.policies"
@@ -46,7 +47,7 @@ async def show_policies(operations: Operations, _: Nothing, __: Who) -> wire.Pol
 
 async def diff_config(operations: Operations, _: Nothing, wanted: wire.Configuration, __: Who) -> wire.Changes:
     found = await _compare(operations, wanted)
-    return wire.Changes(found.revision, found.changes, found.config.warnings)
+    return wire.Changes(found.revision, found.changes, _warnings(operations, found.config))
 
 
 async def apply_config(operations: Operations, _: Nothing, wanted: wire.Configuration, who: Who) -> wire.Changes:
@@ -63,7 +64,11 @@ async def apply_config(operations: Operations, _: Nothing, wanted: wire.Configur
         raise may_not(who.caller, Permission.MANAGE_ACCESS)
     if found.changes:
         await operations.apply(found.sources, found.config, found.policies, found.revision)
-    return wire.Changes(operations.config().policy.revision, found.changes, found.config.warnings)
+    return wire.Changes(operations.config().policy.revision, found.changes, _warnings(operations, found.config))
+
+
+def _warnings(operations: Operations, new: Config) -> tuple[str, ...]:
+    return (*new.warnings, *unpriced(new, operations.now_ns()))
 
 
 async def _compare(operations: Operations, wanted: wire.Configuration) -> _Comparison:

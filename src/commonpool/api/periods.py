@@ -12,7 +12,7 @@ from commonpool.config.calendar import Calendar
 BETWEEN = ".."
 
 
-class Span(msgspec.Struct, frozen=True):
+class Interval(msgspec.Struct, frozen=True):
     """A period by name, from when (included) until when (excluded)."""
 
     name: str
@@ -20,7 +20,7 @@ class Span(msgspec.Struct, frozen=True):
     end_ns: int
 
 
-def span(operations: Operations, name: str) -> Span:
+def interval(operations: Operations, name: str) -> Interval:
     """The period of a name: `2026-11`, `2026-11-03`, or from one through another, `2026-11-01..2026-11-15`.
 
     "" is the month that goes on. BadRequestError where there is no such period.
@@ -33,7 +33,7 @@ def span(operations: Operations, name: str) -> Span:
         _, end_ns = _one(calendar, last)
     if end_ns <= start_ns:
         raise BadRequestError(f"the period {name} ends before it begins; write the earlier day first", param="period")
-    return Span(name, start_ns, end_ns)
+    return Interval(name, start_ns, end_ns)
 
 
 def _one(calendar: Calendar, name: str) -> tuple[int, int]:

@@ -58,6 +58,12 @@ def money(micro: int) -> str:
     return f"{'-' if micro < 0 else ''}{abs(micro) // 10**6:,}.{abs(micro) % 10**6:06d}"
 
 
+def work(requests: int, jobs: int) -> str:
+    """`6 requests`, `1 request and 2 jobs`."""
+    counted = [(count, name) for count, name in ((requests, "request"), (jobs, "job")) if count]
+    return " and ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for count, name in counted)
+
+
 def moment(at_ns: int | None) -> str:
     """`2026-01-31 10:00:00Z`."""
     return NONE if at_ns is None else f"{datetime.fromtimestamp(at_ns // NS_PER_S, UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -77,7 +77,7 @@ def models(views: Iterable[ModelView]) -> tuple[wire.ModelStatus, ...]:
 
 
 def loans(views: Iterable[LoanView]) -> tuple[wire.LoanStatus, ...]:
-    """One line for each lender and borrower, however many requests there are; by lender, then borrower."""
+    """One line for each lender and borrower, however much runs on it; by lender, then borrower."""
     pairs: dict[tuple[str, str], list[LoanView]] = {}
     for view in views:
         pairs.setdefault((view.lender, view.borrower), []).append(view)
@@ -86,9 +86,10 @@ def loans(views: Iterable[LoanView]) -> tuple[wire.LoanStatus, ...]:
             lender=lender,
             borrower=borrower,
             milli_gpu=sum(view.milli_gpu for view in pair),
-            requests=len({view.request_id for view in pair}),
+            requests=len({view.request_id for view in pair if not view.job}),
             start_ns_min=min(view.start_ns for view in pair),
             due=any(view.due for view in pair),
+            jobs=len({view.request_id for view in pair if view.job}),
         )
         for (lender, borrower), pair in sorted(pairs.items())
     )

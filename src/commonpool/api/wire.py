@@ -102,7 +102,7 @@ class TenantStatus(msgspec.Struct, frozen=True):
 class LoanStatus(msgspec.Struct, frozen=True):
     """What one tenant holds of another's guarantee now, and since when; lender "" is the pool's unowned part.
 
-    `due` says that the lender has work waiting: the next that frees goes back to it.
+    `requests` and `jobs` run on it. `due` says that the lender has work waiting: the next that frees goes back to it.
     """
 
     lender: str
@@ -111,6 +111,7 @@ class LoanStatus(msgspec.Struct, frozen=True):
     requests: int
     start_ns_min: int
     due: bool
+    jobs: int = 0
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):

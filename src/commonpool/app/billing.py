@@ -106,7 +106,10 @@ class Bills:
         statements += [self._statement(start, end) for start, end in _gaps(closed, start_ns, until_ns)]
         folded = fold(statements, by, filters)
         expected = self._expected(folded, start_ns, until_ns, end_ns) if start_ns < until_ns < end_ns else None
-        return Billed(folded, until_ns, not _gaps(closed, start_ns, end_ns), expected, self._behind(end_ns))
+        notes = self._behind(end_ns)
+        if until_ns == start_ns and not (closed or notes):
+            notes = (self._first(start_ns),)
+        return Billed(folded, until_ns, not _gaps(closed, start_ns, end_ns), expected, notes)
 
     def _expected(self, folded: Bill, start_ns: int, until_ns: int, end_ns: int) -> int:
         """Shared costs go on as since the start of the period, all else as since the books began."""
@@ -199,6 +202,12 @@ class Bills:
             f"The books of {_named(pool)} stop at {self._moment(hour_ns)}; `commonpool status` says why."
             for pool, hour_ns in behind.items()
         )
+
+    def _first(self, start_ns: int) -> str:
+        """When there is something to be seen of a period that nothing is in the books of."""
+        begins = [begin for pool in self._pools() if (begin := self._booked(pool)) is not None]
+        first_ns = max(start_ns, min(begins, default=self._hour_of(self._now())))
+        return f"The first hour of it is closed soon after {self._moment(first_ns + NS_PER_HOUR)}."
 
     def _moment(self, at_ns: int) -> str:
         return text.local(at_ns, self._config().billing.time_zone)

@@ -203,8 +203,11 @@ def foot(table: bill_wire.BillTable) -> list[str]:
     end = text.local(table.end_ns, table.time_zone)
     expected = table.forecast_micro
     said = [] if expected is None else [f"expected at its end ({end}): {text.money(expected)} {table.currency}"]
-    which = "".join(f" --where {name}=…" for name in table.by if name not in {"day", CORRECTION})
-    return [*said, *table.notes, f"a line's records: commonpool bill --records --period {table.period}{which}"]
+    said += table.notes
+    if table.lines:
+        which = "".join(f" --where {name}=…" for name in table.by if name not in {"day", CORRECTION})
+        said.append(f"a line's records: commonpool bill --records --period {table.period}{which}")
+    return said
 
 
 def overview(out: "Console", table: bill_wire.BillTable) -> "RenderableType":

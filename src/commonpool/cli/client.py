@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import SplitResult, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
 
@@ -110,6 +110,13 @@ class Client:
             case _:
                 said = " ".join(str(error).split()) or type(error).__name__
                 return f"{self._shown} cannot be reached ({said}); check --control"
+
+
+def segment(name: str, what: str) -> str:
+    """A name as one part of a path. Raises `CommandError` where it is empty, since the path would be another one."""
+    if not name:
+        raise CommandError(f"{what} is empty; name one", ExitCode.USAGE)
+    return quote(name, safe="")
 
 
 def connect(control: str, token_file: Path | None) -> Client:

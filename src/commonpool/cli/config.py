@@ -23,6 +23,7 @@ from commonpool.config import (
     merge_tenant,
     read_sources,
 )
+from commonpool.config.billing import unpriced
 from commonpool.config.promises import promised
 from commonpool.config.schema import render
 from commonpool.config.structs import EmbeddedEngine
@@ -89,7 +90,7 @@ def examine(file: Path) -> Checked:
     return Checked(
         str(file),
         ok=True,
-        warnings=(*config.warnings, *missing),
+        warnings=(*config.warnings, *unpriced(config, time.time_ns()), *missing),
         pools=_pools(config),
         tenants=tuple(config.policy.tenants),
         models=tuple(config.models),

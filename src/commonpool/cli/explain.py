@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
 from commonpool.api import text, wire
-from commonpool.cli.client import connect
+from commonpool.cli.client import connect, segment
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
 from commonpool.core.explain import WaitPart, duration
@@ -26,7 +25,7 @@ def explain(
 
     A tenant's own key is enough for the tenant's own requests.
     """
-    path = f"/admin/v1/requests/{quote(request_id, safe='')}"
+    path = f"/admin/v1/requests/{segment(request_id, 'REQUEST_ID')}"
     story = connect(control, token_file).get(path, wire.RequestStory)
     if as_json:
         emit(story)

@@ -1,12 +1,11 @@
 """`commonpool grant`: a tenant may use more than its elastic_cap for a while."""
 
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
 from commonpool.api import text, wire
-from commonpool.cli.client import connect
+from commonpool.cli.client import connect, segment
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
@@ -32,7 +31,7 @@ def grant(
     if end:
         if gpus is not None or length is not None:
             raise CommandError("--end takes a grant back, so leave --gpus and --for out", ExitCode.USAGE)
-        path = f"/admin/v1/grants/{quote(tenant, safe='')}/end"
+        path = f"/admin/v1/grants/{segment(tenant, 'TENANT')}/end"
         answer = connect(control, token_file).post(path, None, wire.Grant)
     else:
         if gpus is None or length is None:

@@ -5,13 +5,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import quote
 
 import typer
 
 from commonpool.api import text, wire
 from commonpool.cli import explain, hardware
-from commonpool.cli.client import Client, connect
+from commonpool.cli.client import Client, connect, segment
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
@@ -258,4 +257,4 @@ def _is_text(word: str) -> bool:
 
 
 def _path(job_id: str) -> str:
-    return f"/admin/v1/jobs/{quote(job_id, safe='')}"
+    return f"/admin/v1/jobs/{segment(job_id, 'ID')}"

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
-from urllib.parse import quote
 
 import typer
 
 from commonpool.api import text, wire
-from commonpool.cli.client import connect
+from commonpool.cli.client import connect, segment
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
@@ -44,7 +43,7 @@ def release(
         found = client.get("/admin/v1/underuse", wire.Underused)
         _show(found, _underuse(found), as_json=as_json)
     elif undo:
-        undone = client.post(f"/admin/v1/releases/{quote(tenant, safe='')}/undo", None, wire.Releases)
+        undone = client.post(f"/admin/v1/releases/{segment(tenant, 'TENANT')}/undo", None, wire.Releases)
         again = sum(each.milli_gpu for each in undone.releases)
         _answer(undone, f"tenant {tenant} has its whole guarantee again, {text.gpus(again)} gpu more", as_json=as_json)
     else:

@@ -10,7 +10,7 @@ from commonpool.api import text, wire
 from commonpool.cli.client import Client, connect
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit, emit_line
-from commonpool.config.quantities import format_cents, format_cores, format_memory
+from commonpool.config.quantities import format_cores, format_memory, format_money, format_part
 from commonpool.core.pictures import ResourceUse, TenantJobs
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def _jobs(jobs: TenantJobs) -> str:
 
 
 def _budget(tenant: str, budget: wire.BudgetStatus) -> str:
-    spent, month = format_cents(budget.spent_micro), format_cents(budget.month_micro)
-    held = f", {format_cents(budget.held_micro)} held for what is open" if budget.held_micro else ""
+    spent, month = format_part(budget.spent_micro, budget.month_micro), format_money(budget.month_micro)
+    held = f", {format_part(budget.held_micro, budget.month_micro)} held for what is open" if budget.held_micro else ""
     return f"tenant {tenant}: {spent} of {month} {budget.currency} spent this month{held}"
 
 
@@ -161,8 +161,9 @@ def lines(now: wire.Status) -> list[str]:
     said += [line for model in now.models for line in _model(model)]
     said += [*map(_jobs, now.jobs), *map(_resource, now.resources)]
     said += [
-        f"{loan.lender or 'the unowned part'} lends {loan.borrower} {text.gpus(loan.milli_gpu)} gpu for {loan.requests}"
-        f" request(s), since {text.age(loan.start_ns_min, now.now_ns)}{', due' if loan.due else ''}"
+        f"{loan.lender or 'the unowned part'} lends {loan.borrower} {text.gpus(loan.milli_gpu)} gpu for"
+        f" {text.work(loan.requests, loan.jobs)}, since {text.age(loan.start_ns_min, now.now_ns)}"
+        f"{', due' if loan.due else ''}"
         for loan in now.loans
     ]
     return [*said, *(f"warning: {warning}" for warning in now.warnings)]

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
 from commonpool.api import bill_wire, text
 from commonpool.cli import bill_formats, explain
-from commonpool.cli.client import connect
+from commonpool.cli.client import connect, segment
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
 from commonpool.core.explain import duration
@@ -30,7 +29,7 @@ def trace(
 
     A tenant's own key is enough for the tenant's own requests.
     """
-    path = f"/admin/v1/requests/{quote(request_id, safe='')}/postings"
+    path = f"/admin/v1/requests/{segment(request_id, 'REQUEST_ID')}/postings"
     found = connect(control, token_file).get(path, bill_wire.RequestPostings)
     if as_json:
         emit(found)

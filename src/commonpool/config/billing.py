@@ -27,6 +27,20 @@ def rates(config: Config, pool: str, hour_ns: int) -> Rates:
     )
 
 
+def unpriced(config: Config, now_ns: int) -> tuple[str, ...]:
+    """A sentence for each price that is missing in the hour that goes on: the books of that hour cannot be closed."""
+    calendar = Calendar(config.billing.time_zone)
+    hour_ns = calendar.hour_of(now_ns)
+    every = {f"prices.gpu_hour.{pool}": config.policy.prices[pool] for pool in config.policy.pools}
+    every |= {f"prices.meters.{name}": Price(name, UNPRICED, steps) for name, steps in config.billing.meters.items()}
+    return tuple(
+        f"{key} has no price now, its first holds from {calendar.day_of(price.later[0][0])} on: the books stop with"
+        " this hour until one is added that holds from now on, or earlier."
+        for key, price in every.items()
+        if price.at(hour_ns) == UNPRICED
+    )
+
+
 def check_billing(values: Values, report: Report) -> None:
     """Prices follow one another, hours have one rate, and costs are about pools and times that there are.
 

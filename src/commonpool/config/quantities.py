@@ -257,9 +257,12 @@ def format_money(micro: int) -> str:
     return f"{whole}.{fraction:0<2}"
 
 
-def format_cents(micro: int) -> str:
-    """Two decimals, for people: `2.50`; what is less than a hundredth is left out."""
-    return format_money(micro // 10_000 * 10_000)
+def format_part(micro: int, whole_micro: int) -> str:
+    """A part of an amount, for people: `41.20` of 5000, `0.004` of 1; less than a thousandth of it is left out."""
+    step = 10_000
+    while step > 1 and step * 1000 > whole_micro:
+        step //= 10
+    return format_money(micro // step * step)
 
 
 def parse_percent(text: str) -> int:

@@ -13,7 +13,7 @@ import structlog
 
 from commonpool.config import Config
 from commonpool.config.calendar import Calendar
-from commonpool.config.quantities import format_cents
+from commonpool.config.quantities import format_money, format_part
 from commonpool.core.billing import PostingSum
 from commonpool.core.events import Spent
 from commonpool.core.ledger import Kind, tenant_account
@@ -123,7 +123,7 @@ class Budgets:
 
 def warning(name: str, budget: BudgetView, currency: str) -> str | None:
     """A sentence where a tenant has reached its soft limit, or the end of its budget."""
-    spent, limit = format_cents(budget.spent), format_cents(budget.limit)
+    spent, limit = format_part(budget.spent, budget.limit), format_money(budget.limit)
     said = f"Tenant {name} has spent {spent} of its budget of {limit} {currency} this month"
     if budget.spent >= budget.limit:
         return f"{said}, so what it asks for is refused until the month is over, or the budget is raised."

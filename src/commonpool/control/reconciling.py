@@ -8,7 +8,7 @@ import msgspec
 from commonpool.core import closing
 from commonpool.core.ledger import Hour, Phase, Posting, Span
 from commonpool.core.model import NS_PER_S
-from commonpool.store.ledger import DOWN, LAGS, UNKNOWN, UNSEEN, Reconciliation
+from commonpool.store.ledger import BEFORE, DOWN, LAGS, UNKNOWN, UNSEEN, Reconciliation
 
 # Between the core's word and the backend's deed; a replica's start waits for others on its node besides.
 LAG_NS: Final = 5 * NS_PER_S
@@ -17,7 +17,7 @@ Length = tuple[int, int]
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A reconciliation, and the ids of what differs by more than LAG_NS for another reason than that it was down."""
+    """A reconciliation, and the ids of what differs by more than LAG_NS while somebody kept the books."""
 
     reconciliation: Reconciliation
     odd: tuple[str, ...]
@@ -25,8 +25,8 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def compare(hour: Hour, postings: tuple[Posting, ...]) -> Comparison:
     """Compare an hour's books with what its spans say."""
-    gaps = _gaps(hour)
-    causes = dict.fromkeys((LAGS, DOWN, UNSEEN, UNKNOWN), 0)
+    unkept = _unkept(hour)
+    causes = dict.fromkeys((LAGS, DOWN, BEFORE, UNSEEN, UNKNOWN), 0)
     odd = []
     total = {True: 0, False: 0}
     for name, spans in _by_id(hour.spans).items():
@@ -34,9 +34,11 @@ def compare(hour: Hour, postings: tuple[Posting, ...]) -> Comparison:
         reported = [span for span in spans if span.phase is Phase.HELD]
         total[True] += _use(held)
         total[False] += _use(reported)
-        down = _within(held, gaps) - _within(reported, gaps)
-        difference = _use(held) - _use(reported) - down
-        causes[DOWN] += down
+        difference = _use(held) - _use(reported)
+        for cause, gaps in unkept.items():
+            part = _within(held, gaps) - _within(reported, gaps)
+            causes[cause] += part
+            difference -= part
         causes[LAGS if held and reported else UNSEEN if held else UNKNOWN] += difference
         if abs(difference) > LAG_NS * max(span.milli_gpu for span in spans):
             odd.append(name)
@@ -75,14 +77,15 @@ def _within(spans: Iterable[Span], lengths: Sequence[Length]) -> int:
     )
 
 
-def _gaps(hour: Hour) -> list[Length]:
-    """When nobody kept the books."""
-    gaps = []
+def _unkept(hour: Hour) -> dict[str, list[Length]]:
+    """When nobody kept the books, by why."""
+    gaps: dict[str, list[Length]] = {BEFORE: [], DOWN: []}
+    first = BEFORE if hour.before is None else DOWN
     until = hour.start_ns
     for standing in sorted(hour.standings, key=lambda each: each.start_ns):
         if standing.start_ns > until:
-            gaps.append((until, standing.start_ns))
+            gaps[first if until == hour.start_ns else DOWN].append((until, standing.start_ns))
         until = max(until, standing.end_ns)
     if until < hour.end_ns:
-        gaps.append((until, hour.end_ns))
+        gaps[first if until == hour.start_ns else DOWN].append((until, hour.end_ns))
     return gaps

@@ -44,7 +44,7 @@ class PoolView(msgspec.Struct, frozen=True):
 
 
 class LoanView(msgspec.Struct, frozen=True):
-    """A loan that runs. `due`: the lender has work waiting and needs it back."""
+    """A loan that runs, for a request or a `job`. `due`: the lender has work waiting and needs it back."""
 
     lender: str
     borrower: str
@@ -52,6 +52,7 @@ class LoanView(msgspec.Struct, frozen=True):
     milli_gpu: int
     start_ns: int
     due: bool
+    job: bool = False
 
 
 class RateView(msgspec.Struct, frozen=True):
@@ -201,8 +202,9 @@ def loans(state: State) -> list[LoanView]:
             loan.milli_gpu,
             loan.start_ns,
             due(state, loan.lender) > 0,
+            loan.task.id in state.devices[pool].running,
         )
-        for books in state.loans.values()
+        for pool, books in state.loans.items()
         for loan in books.open_loans()
     ]
     return sorted(views, key=lambda view: (view.start_ns, view.request_id, view.lender))

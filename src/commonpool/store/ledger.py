@@ -76,6 +76,7 @@ class HourWork(msgspec.Struct, frozen=True):
 # The causes of a difference between what was given out and what the backends saw, as they are shown.
 LAGS: Final = "started or ended later than told"
 DOWN: Final = "down"
+BEFORE: Final = "before the books began"
 UNSEEN: Final = "not seen by the backend"
 UNKNOWN: Final = "not known to the core"
 

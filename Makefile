@@ -118,7 +118,7 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-models bench-advice bench-books ## run every benchmark but bench-ledger, which is large
+bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-neighbours bench-boundaries bench-models bench-advice bench-books ## run every benchmark but bench-ledger, which is large
 
 .PHONY: bench-core
 bench-core: $(DEV) ## measure the core alone, pure and compiled
@@ -150,6 +150,10 @@ bench-sharing: $(DEV) ## measure what sharing gives a department, on the real en
 .PHONY: bench-neighbours
 bench-neighbours: $(DEV) ## measure a noisy neighbour beside a quiet tenant, on the real engine, write docs/results/neighbours.md
 	@$(BIN)/python -m benchmarks.bench_neighbours
+
+.PHONY: bench-boundaries
+bench-boundaries: $(DEV) ## measure what a clock tells of another tenant's prompts, on the real engine, write docs/results/boundaries.md
+	@$(BIN)/python -m benchmarks.bench_boundaries
 
 .PHONY: bench-advice
 bench-advice: $(DEV) ## advise quotas from one week, test them on the next (COMMONPOOL_TRACES=FOLDER), write docs/results/advice.md

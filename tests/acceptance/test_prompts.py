@@ -8,8 +8,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.acceptance.product import Product, command, running
 from tests.acceptance.test_durability import engine
 from tests.leaks import MARK, none_in
@@ -142,12 +140,11 @@ def test_a_tenant_keeps_its_prompts(tmp_path: Path) -> None:
         assert prompts(product, ours, "delete", "support", "--all") == (0, {"count": 1})
 
 
-@pytest.mark.parametrize(("place", "sentence"), [("file:none", "cannot be read"), ("env:NO_SUCH_KEY", "is not set")])
-def test_without_its_key_the_product_says_so_and_does_not_start(tmp_path: Path, place: str, sentence: str) -> None:
+def test_without_its_key_the_product_says_so_and_does_not_start(tmp_path: Path) -> None:
     config = tmp_path / "commonpool.yaml"
-    config.write_text(CONFIG.format(port=1) + f"secrets: {{master_key: {place}}}\n")
+    config.write_text(CONFIG.format(port=1) + "secrets: {master_key: file:none}\n")
     done = subprocess.run(command("up", str(config)), capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert f"secrets.master_key is {place.replace('file:', f'file:{tmp_path}/')}, and " in done.stderr
-    assert sentence in done.stderr
+    assert f"secrets.master_key is file:{tmp_path}/none, and " in done.stderr
+    assert "cannot be read" in done.stderr

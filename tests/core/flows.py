@@ -1,7 +1,8 @@
 """Flows, what waits in them, and a room with places: what the tests of queueing and of the line share."""
 
+from commonpool.core.entries import Entry, Spot
 from commonpool.core.model import Request
-from commonpool.core.queueing import Account, Entry, Flow, Room, Spot
+from commonpool.core.queueing import Account, Flow, Room
 from commonpool.core.quota import Node
 
 

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from commonpool.core.devices import Devices
 from commonpool.core.effects import Dispatch, Effect, Fail, Recall, Refuse, Settle, Start
+from commonpool.core.entries import Entry, holds
 from commonpool.core.events import (
     Arrived,
     Cancelled,
@@ -54,7 +55,6 @@ from commonpool.core.model import (
     Tier,
     Usage,
 )
-from commonpool.core.queueing import Entry, holds
 from commonpool.core.quota import Node, Quota
 from commonpool.core.sites import Serving
 from tests.core.worlds import S, World, tenant

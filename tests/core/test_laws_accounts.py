@@ -6,11 +6,12 @@ from operator import le
 import msgspec
 
 from commonpool.core.effects import Dispatch, Effect, Settle, Start
+from commonpool.core.entries import holds
 from commonpool.core.events import DevicesChanged, Event, Ticked
 from commonpool.core.limits import NOTHING
 from commonpool.core.machine import Machine
 from commonpool.core.model import Outcome, Request, UsageRecord
-from commonpool.core.queueing import Flow, holds
+from commonpool.core.queueing import Flow
 from commonpool.core.sites import Serving
 from tests.core.laws import Commons, may_run, takes, thorough
 from tests.core.replay import Log

@@ -2,8 +2,9 @@
 
 from commonpool.core.devices import Devices
 from commonpool.core.effects import Effect
+from commonpool.core.entries import Entry
 from commonpool.core.events import Event, Produced
-from commonpool.core.queueing import Entry, Flow
+from commonpool.core.queueing import Flow
 from commonpool.core.sites import Site
 from tests.core.laws import Commons, could_start, may_run, thorough
 

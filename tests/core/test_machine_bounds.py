@@ -7,9 +7,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from commonpool.core.entries import Entry
 from commonpool.core.events import Produced
 from commonpool.core.model import Limits, Outcome, Reason, Usage
-from commonpool.core.queueing import COUNTER_SCALE, Entry
+from commonpool.core.queueing import COUNTER_SCALE
 from tests.core.worlds import S, World, dispatched, policy, refused, tenant
 
 PLENTY = 1_000_000

@@ -11,11 +11,12 @@ import msgspec
 
 from commonpool.core import sizing
 from commonpool.core.budget import UNKNOWN_PACE_NS
+from commonpool.core.entries import Entry, holds
 from commonpool.core.explain import duration
 from commonpool.core.footprint import convert
 from commonpool.core.limits import ENDLESS, SECONDS_PER_MINUTE, Held, Rate, Tally
 from commonpool.core.model import MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant, Usage
-from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Entry, Flow, holds
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Flow
 from commonpool.core.sites import Serving
 from commonpool.core.sizing import Shape
 from commonpool.core.state import State

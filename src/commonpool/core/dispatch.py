@@ -10,7 +10,8 @@ from typing import cast
 from commonpool.core import replicas
 from commonpool.core.devices import Devices
 from commonpool.core.effects import Effect
-from commonpool.core.queueing import Entry, Flow, Spot, holds
+from commonpool.core.entries import Entry, Spot, holds
+from commonpool.core.queueing import Flow
 from commonpool.core.sites import Serving, Site
 from commonpool.core.state import State
 

@@ -10,8 +10,9 @@ that finds no room is passed only by flows that are behind it by no more than on
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
+from commonpool.core.entries import Entry, Spot
 from commonpool.core.model import Cause
-from commonpool.core.queueing import Entry, Flow, Place, Room, Spot
+from commonpool.core.queueing import Flow, Place, Room
 
 # One overdue head may pass per this many requests served from the surplus: 20 %.
 PASS_PRICE: Final = 5

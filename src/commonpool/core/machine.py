@@ -16,6 +16,7 @@ from commonpool.core.admission import Refusal
 from commonpool.core.devices import Devices
 from commonpool.core.dispatch import Turns
 from commonpool.core.effects import Effect, Fail, Recall, Refuse, Settle
+from commonpool.core.entries import Entry, holds
 from commonpool.core.events import (
     Arrived,
     Cancelled,
@@ -56,7 +57,7 @@ from commonpool.core.model import (
     UsageRecord,
     Wait,
 )
-from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry, Flow, holds
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Flow
 from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_OF, STATUS_OF_END
 from commonpool.core.sites import Serving, Site
 from commonpool.core.state import State

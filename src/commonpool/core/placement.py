@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
+from commonpool.core.entries import Spot
 from commonpool.core.footprint import Footprint, holds
 from commonpool.core.hosts import FREE, Card, Host
 from commonpool.core.model import NS_PER_HOUR, Isolation, Window
-from commonpool.core.queueing import Spot
 from commonpool.core.ranking import STRENGTH
 
 # Work whose end is not known does not go to a node whose maintenance starts within this time.

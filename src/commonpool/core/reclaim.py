@@ -5,8 +5,8 @@ from typing import Final
 from commonpool.core import views
 from commonpool.core.devices import Devices
 from commonpool.core.effects import Checkpoint, Effect
+from commonpool.core.entries import Entry
 from commonpool.core.model import NS_PER_S
-from commonpool.core.queueing import Entry
 from commonpool.core.state import State
 
 # How long a job may take to save its state when a lender needs back what it borrows.

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from commonpool.core.entries import Entry
 from commonpool.core.events import Ended
 from commonpool.core.model import (
     NS_PER_S,
@@ -21,7 +22,7 @@ from commonpool.core.model import (
     UsageRecord,
 )
 from commonpool.core.pricing import charged_price
-from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Entry
+from commonpool.core.queueing import INPUT_COST, OUTPUT_COST
 from commonpool.core.sites import Serving
 from commonpool.core.state import State
 

@@ -9,8 +9,9 @@ from typing import Final
 
 from commonpool.core.crew import BACKOFF_MIN_NS, HEALTHY_NS, Starting
 from commonpool.core.effects import Effect, StartReplica, StopReplica
+from commonpool.core.entries import Entry
 from commonpool.core.model import NS_PER_S, Cause, Deployment, Hardware, Replica
-from commonpool.core.queueing import Entry, Flow
+from commonpool.core.queueing import Flow
 from commonpool.core.scaling import Decision, Load, Short, Why
 from commonpool.core.sites import Running, Serving
 from commonpool.core.state import State

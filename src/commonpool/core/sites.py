@@ -8,11 +8,12 @@ from typing import Final, cast
 from commonpool.core.breaker import Breaker, Retries
 from commonpool.core.crew import Crew
 from commonpool.core.effects import Dispatch, Effect
+from commonpool.core.entries import Entry, Spot
 from commonpool.core.lending import Loans
 from commonpool.core.line import Line
 from commonpool.core.model import Cause, Deployment, Fault, Outcome, Replica
 from commonpool.core.pace import Pace
-from commonpool.core.queueing import INPUT_COST, Entry, Flow, Room, Spot
+from commonpool.core.queueing import INPUT_COST, Flow, Room
 from commonpool.core.quota import Node, Quota
 from commonpool.core.sizing import Shape
 

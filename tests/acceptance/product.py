@@ -136,9 +136,11 @@ class Product:
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
-            with contextlib.suppress(OSError):  # where it may be read so
-                (self.folder / "metrics.txt").write_text(self.get("/metrics"))
-            self.interrupt()
+            try:
+                with contextlib.suppress(OSError):  # where it may be read so
+                    (self.folder / "metrics.txt").write_text(self.get("/metrics"))
+            finally:
+                self.interrupt()
             try:
                 self.wait()
             except subprocess.TimeoutExpired:

@@ -105,12 +105,17 @@ def test_nothing_finished_is_lost_and_nothing_counts_twice(tmp_path: Path) -> No
 
 def test_what_ran_when_it_was_killed_is_not_charged_and_the_hours_of_before_are_closed(tmp_path: Path) -> None:
     with engine("--interval-ms", "3600000") as port, running(tmp_path, CONFIG.format(port=port)) as product:
-        asking = threading.Thread(target=load, args=(product, "support", set(), threading.Event()), daemon=True)
+        stop = threading.Event()
+        asking = threading.Thread(target=load, args=(product, "support", set(), stop))
         asking.start()
-        while not product.get("/admin/v1/status")["replicas"][0]["running"]:
-            time.sleep(0.05)
+        try:
+            while not product.get("/admin/v1/status")["replicas"][0]["running"]:
+                time.sleep(0.05)
+        finally:
+            stop.set()
         product.interrupt(signal.SIGKILL)
         product.wait()
+        asking.join()
         # given a product that was last known to live two hours ago
         hour_ns = 3600 * 10**9
         began_ns = (time.time_ns() // hour_ns - 2) * hour_ns

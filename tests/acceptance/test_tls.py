@@ -60,7 +60,7 @@ class Secured(Product):
 
     def get(self, path: str, base: str | None = None) -> Any:
         with urllib.request.urlopen((base or self.control) + path, timeout=30, context=self.trusting()) as answer:
-            return answer.read()
+            return answer.read().decode()
 
     def trusting(self) -> ssl.SSLContext:
         context = self.authority.trusting()

@@ -1,6 +1,10 @@
 """What the operating system says about processes."""
 
+import contextlib
+import os
+import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -25,6 +29,19 @@ def children(pid: int) -> list[int]:
             if int(stat.rpartition(")")[2].split()[1]) == pid and alive(int(entry.name)):
                 found.append(int(entry.name))
     return found
+
+
+@contextlib.contextmanager
+def none_left_by_a_failure() -> Iterator[None]:
+    """What fails here leaves no child of its own: uvloop waits for its children when it closes, and would for ever."""
+    before = children(os.getpid())
+    try:
+        yield
+    except BaseException:
+        for pid in set(children(os.getpid())) - set(before):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise
 
 
 def ended(pid: int) -> bool:

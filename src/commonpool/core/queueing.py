@@ -30,7 +30,8 @@ from commonpool.core.waited import Waited
 COUNTER_SCALE: Final = 1 << 20
 INPUT_COST: Final = 1
 OUTPUT_COST: Final = 2
-_FAR: Final = 1 << 61  # later than any time
+FAR: Final = 1 << 61  # later than any time
+BEHIND: Final = -1  # the priority of what waits behind all else; it has no deadline, and counts for no promise
 
 
 class Spot:
@@ -151,7 +152,7 @@ class Queue:
         self.first: Entry | None = None
         self.last: Entry | None = None
         self.lower: Queue | None = None  # that of the next smaller priority
-        self.urgent_at = _FAR  # when the first of them turns urgent, a time that may have passed
+        self.urgent_at = FAR  # when the first of them turns urgent, a time that may have passed
         self._oldest: Slice | None = None
         self._newest: Slice | None = None
 
@@ -201,7 +202,7 @@ class Queue:
 
     def rank(self, pace: int) -> None:
         """Work out anew when the first of them turns urgent."""
-        at = _FAR
+        at = FAR
         part = self._oldest
         while part is not None:
             at = min(at, part.deadline - part.ahead * pace)
@@ -301,7 +302,7 @@ class Queues(Waited):
         super().__init__()
         self.deadline = 0
         self.lanes: Lanes | None = None
-        self._urgent_at = _FAR  # the earliest of the queues'
+        self._urgent_at = FAR  # the earliest of the queues'
         self._first: Entry | None = None  # by priority, then arrival
         self._earliest: Entry | None = None  # by deadline, then arrival
         self._queues: Queue | None = None  # that of the largest priority
@@ -412,7 +413,7 @@ class Queues(Waited):
 
     def _rank(self) -> None:
         """Find out when the first of its own turns urgent."""
-        at = _FAR
+        at = FAR
         queue = self._queues
         while queue is not None:
             at = min(at, queue.urgent_at)
@@ -468,7 +469,7 @@ class Lane(Queues):
         self.idle_work = 0
         self.first: Entry | None = None
         self.earliest: Entry | None = None
-        self.urgent_at = _FAR
+        self.urgent_at = FAR
 
     def turn(self, now: int) -> None:
         """It is passed from now on, or no longer."""
@@ -644,7 +645,7 @@ class Flow(Queues):
         self.others: tuple[Flow, ...] = ()
         self.expected: dict[str, int] = {}
         self._urgent_by = 0  # the pace by which the queues know what is urgent
-        self._leading: tuple[Entry | None, Entry | None, int] = (None, None, _FAR)  # where there are lanes
+        self._leading: tuple[Entry | None, Entry | None, int] = (None, None, FAR)  # where there are lanes
 
     def rank(self) -> int:
         """Its place among those under their guarantee, smallest first; below 0 when it is not one of them.
@@ -668,9 +669,10 @@ class Flow(Queues):
             self.seen, self.fed = self.room.turns, False
         self.length += 1
         self.asked += entry.ask
-        self.work += entry.work
-        self.account.waiting += 1
         self.account.asked += entry.ask
+        if entry.priority >= 0:
+            self.work += entry.work
+            self.account.waiting += 1
         if entry.tallies:
             self._lane_of(entry).insert(entry, self._urgent_by)
             self._counted(entry, 1, entry.work)
@@ -684,9 +686,10 @@ class Flow(Queues):
         entry.waiting = False
         self.length -= 1
         self.asked -= entry.ask
-        self.work -= entry.work
-        self.account.waiting -= 1
         self.account.asked -= entry.ask
+        if entry.priority >= 0:
+            self.work -= entry.work
+            self.account.waiting -= 1
         if entry.tallies:
             self._lane_of(entry).take_out(entry, self._urgent_by)
             self._counted(entry, -1, -entry.work)
@@ -753,7 +756,8 @@ class Flow(Queues):
     def resize(self, entry: Entry, asked: int) -> None:
         """What waits asks for another amount than `asked` now, for as long as before."""
         work = entry.work // asked * entry.ask
-        self.work += work - entry.work
+        if entry.priority >= 0:
+            self.work += work - entry.work
         if entry.tallies:
             self._counted(entry, 0, work - entry.work)
         entry.work = work
@@ -763,7 +767,8 @@ class Flow(Queues):
     def repromise(self, max_wait_ns: int) -> None:
         """Its tenant's max_wait is another one."""
         for entry in self.waiting():
-            entry.deadline = entry.arrived + max_wait_ns
+            if entry.priority >= 0:
+                entry.deadline = entry.arrived + max_wait_ns
         for each in self.every():
             each.cut(self._urgent_by)
         self._settle_all()
@@ -780,7 +785,7 @@ class Flow(Queues):
     def settle(self) -> None:
         self._leading = self.leading()
         earliest = self._leading[1]
-        self.deadline = _FAR if earliest is None else earliest.deadline
+        self.deadline = FAR if earliest is None else earliest.deadline
 
     def charge(self, service: int) -> None:
         """Charge the counter for service (negative: give back)."""
@@ -817,8 +822,9 @@ class Flow(Queues):
         lane: Queues = deepest
         while isinstance(lane, Lane):
             lane.length += count
-            lane.work += work
-            lane.tally.waiting += count
+            if entry.priority >= 0:
+                lane.work += work
+                lane.tally.waiting += count
             lane = lane.above
         lane = deepest
         while isinstance(lane, Lane) and not lane.length:

@@ -67,7 +67,6 @@ def _secrets(values: Values, report: Report) -> None:
             report.fail(
                 (*path, "queue", "later"),
                 "keeps prompts until they are answered, encrypted, and there is no key for it; set secrets.master_key",
-                "true",
             )
 
 

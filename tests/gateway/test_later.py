@@ -23,6 +23,7 @@ from commonpool.gateway.server import Gateway
 from commonpool.store.contract import StoreError
 from commonpool.store.later import SealedLater
 from commonpool.store.memory import MemoryStore
+from commonpool.store.prompts import Spoken
 from tests.gateway.fakes import (
     KEY,
     SECOND,
@@ -60,6 +61,11 @@ class Store(MemoryStore):
         if self.broken:
             raise StoreError("The disk is full.")
         super().add_later(entry)
+
+    def end_later(self, entry: SealedLater) -> bool:
+        if self.broken:
+            raise StoreError("The disk is full.")
+        return super().end_later(entry)
 
     @property
     def kept(self) -> dict[str, SealedLater]:
@@ -115,6 +121,7 @@ class Peak:
         self.desk.refusal = PEAK
         self.past: dict[str, list[UsageRecord]] = {}
         self.settled = True
+        self.heard: list[Spoken] = []
         vault = Vault(store, Masters(MasterKey(b"1" * 32)), lambda: self.now)
         self.later = Later(
             store,
@@ -146,11 +153,18 @@ class Peak:
             lambda authorization, _peer: KEYS.get(authorization),
             clock=lambda: self.now,
             monotonic=lambda: monotonic[0],
+            listener=self,
             later=self.errands,
         )
         port = await gateway.start(Address("127.0.0.1", 0))
         self.world = World(gateway, self.desk, self.engine, port, monotonic)
         self.later.begin()
+
+    def hear(self, spoken: Spoken) -> None:
+        self.heard.append(spoken)
+
+    def lose(self, tenant: str, count: int) -> None:
+        raise AssertionError(tenant, count)
 
     async def ask(self, headers: str = PREFER, **more: Any) -> Answer:
         return await (await self.world.client()).ask(post(chat(**more), headers=headers))
@@ -187,7 +201,7 @@ async def peak(conf: Config | None = None, store: Store | None = None, **bounds:
 
 def at_peak(test: Callable[[Peak], Awaitable[None]], conf: Config | None = None, **bounds: int) -> None:
     async def main() -> None:
-        async with peak(conf, **bounds) as here:
+        async with peak(conf, None, **bounds) as here:
             await test(here)
 
     run(main)
@@ -451,6 +465,35 @@ def test_what_cannot_be_kept_is_refused_and_not_taken() -> None:
         assert [request.later for request in here.desk.requests] == [True, False]
         here.store.broken = False
         assert (await here.ask()).status == 202
+
+    at_peak(test)
+
+
+def test_an_answer_that_cannot_be_kept_now_is_kept_as_soon_as_it_can_and_holds_up_no_slot() -> None:
+    async def test(here: Peak) -> None:
+        place = await here.taken()
+        here.store.broken = True
+        await here.later.round()
+        await until(lambda: bool(here.desk.ended_events))
+        assert here.later.trouble is not None
+        assert (await here.look(place)).json["status"] == "running"
+        here.store.broken = False
+        assert (await here.answered(place)).status == 200
+        assert here.later.trouble is None
+        assert [event.outcome for event in here.desk.ended_events] == [Outcome.COMPLETED]
+
+    at_peak(test)
+
+
+def test_a_prompt_log_has_it_once_with_its_answer() -> None:
+    async def test(here: Peak) -> None:
+        here.world.gateway.log_prompts(frozenset({"support"}))
+        place = await here.taken()
+        answer = await here.answered(place)
+        (spoken,) = here.heard
+        assert spoken.head.request_id == place.rsplit("/", 1)[1]
+        assert MARK.encode() in spoken.asked
+        assert spoken.answered.endswith(answer.body)
 
     at_peak(test)
 

@@ -218,6 +218,7 @@ class Product:
         self._first_keys()
         underuse.recall(self._desk.machine.state, self._store.demand(), self._clock())
         await self._budgets.look()
+        self._later.begin()  # who asks for an answer of before finds it
         listen = self._config.listen
         self._gateway_port = await _listen(self._gateway.start, listen.gateway, "listen.gateway")
         self._control_port = await _listen(self._start_control, listen.control, "listen.control")
@@ -229,7 +230,6 @@ class Product:
         await self._nodes.look()  # what the jobs of before use is ours
         self._prompts.begin()
         self._spawn(self._prompts.run())
-        self._later.begin()
         self._spawn(self._later.run())
         self._spawn(self._audit.run())
         self._spawn(self._tick())

@@ -21,6 +21,7 @@ from commonpool.core.sizing import Shape
 from commonpool.core.state import State
 
 RETRY_AFTER_MIN_NS: Final = NS_PER_S
+_SILENT: Final = ("embeddings", "batch")  # endpoints of which what says nothing of its output may have none
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -538,7 +539,8 @@ def _too_large(tally: Tally, request: Request) -> Refusal | None:
             f"The prompt has about {tokens_in} tokens; {tally.whose} may send {most} (limits.input). Shorten it.",
         )
     most = tally.tokens_out_max
-    if most is not None and request.endpoint != "embeddings":
+    silent = request.tokens_out_max is None and request.endpoint in _SILENT
+    if most is not None and not silent:
         asked = request.sequences * (request.tokens_out_max or 1)
         if asked > most:
             return Refusal(

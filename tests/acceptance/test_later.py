@@ -6,17 +6,18 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tests.acceptance.product import START_S, Product, running
+from tests.acceptance.product import Product, running
 from tests.acceptance.test_life import MODEL
 from tests.leaks import MARK, in_files
 
+LIMIT_S = 120.0
 CONFIG = f"""
 pools: {{main: {{gpus: 1_gpu}}}}
 models:
@@ -55,14 +56,19 @@ def call(
             return Answer(error.code, {name.lower(): value for name, value in error.headers.items()}, error.read())
 
 
-def ask(product: Product, **headers: str) -> Answer:
-    body = {"model": "smollm2", "messages": [{"role": "user", "content": MARK}], "max_tokens": 5}
+def ask(product: Product, tokens: int = 5, **headers: str) -> Answer:
+    body = {
+        "model": "smollm2",
+        "messages": [{"role": "user", "content": MARK}],
+        "max_tokens": tokens,
+        "ignore_eos": True,
+    }
     return call(product, "/v1/chat/completions", body, "POST", **headers)
 
 
-def taken(product: Product) -> str:
+def taken(product: Product, tokens: int = 5) -> str:
     """The place of a request that came while the only slot was taken."""
-    answer = ask(product, prefer="respond-async")
+    answer = ask(product, tokens, prefer="respond-async")
     assert answer.status == 202, answer
     assert answer.headers["preference-applied"] == "respond-async"
     return answer.headers["location"]
@@ -80,8 +86,12 @@ def occupied(product: Product, tokens: int) -> Iterator[HTTPResponse]:
 
 
 def answered(product: Product, place: str) -> Answer:
-    deadline = time.monotonic() + START_S
-    while (answer := call(product, place)).status == 202:
+    return until(product, place, lambda answer: answer.status != 202)
+
+
+def until(product: Product, place: str, so_far: Callable[[Answer], bool]) -> Answer:
+    deadline = time.monotonic() + LIMIT_S
+    while not so_far(answer := call(product, place)):
         assert time.monotonic() < deadline, answer
         time.sleep(0.1)
     return answer
@@ -112,15 +122,30 @@ def test_at_a_peak_it_is_taken_and_answered_later_and_kill_9_loses_nothing(tmp_p
         assert call(product, first).body == found.body
         assert answered(product, second).status == 200
 
-        # 3. Each was answered once and charged once, as a batch.
-        records = [record for record in product.records() if record["endpoint"] == "batch"]
-        assert [(record["request_id"], record["outcome"]) for record in records] == [
-            (first.rsplit("/", 1)[1], "completed"),
-            (second.rsplit("/", 1)[1], "completed"),
-        ]
-        assert all(record["micro_per_gpu_hour"] > 0 and record["milli_gpu_ns"] > 0 for record in records)
+        # 3. So does one that runs: it is tried again.
+        with occupied(product, tokens=100) as stream:
+            third = taken(product, tokens=200)
+            stream.read()
+        until(product, third, lambda answer: answer.json.get("status") == "running")
+        product.interrupt(signal.SIGKILL)
+        product.wait()
+        product.start()
+        assert answered(product, third).json["usage"]["completion_tokens"] == 200
 
-        # 4. Nothing of what was asked can be read where it is kept.
+        # 4. Each was answered once and charged once, as a batch.
+        records = [record for record in product.records() if record["endpoint"] == "batch"]
+        records.sort(key=lambda record: (record["arrived_ns"], record["attempt"]))
+        names = {place.rsplit("/", 1)[1]: n for n, place in enumerate((first, second, third), 1)}
+        assert [(names[each["request_id"]], each["attempt"], each["outcome"], each["reason"]) for each in records] == [
+            (1, 1, "completed", ""),
+            (2, 1, "completed", ""),
+            (3, 1, "failed", "stopped"),
+            (3, 2, "completed", ""),
+        ]
+        charged = [each["micro_per_gpu_hour"] > 0 and each["milli_gpu_ns"] > 0 for each in records]
+        assert charged == [True, True, False, True]
+
+        # 5. Nothing of what was asked can be read where it is kept.
         assert in_files(tmp_path) == []
         assert call(product, first, method="DELETE").json["deleted"]
         assert call(product, first).status == 404

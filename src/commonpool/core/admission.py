@@ -14,14 +14,14 @@ from commonpool.core.budget import UNKNOWN_PACE_NS
 from commonpool.core.explain import duration
 from commonpool.core.footprint import convert
 from commonpool.core.limits import ENDLESS, SECONDS_PER_MINUTE, Held, Rate, Tally
-from commonpool.core.model import MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant, Usage
+from commonpool.core.model import LATER, MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant, Usage
 from commonpool.core.queueing import BEHIND, FAR, INPUT_COST, OUTPUT_COST, Account, Entry, Flow, holds
 from commonpool.core.sites import Serving
 from commonpool.core.sizing import Shape
 from commonpool.core.state import State
 
 RETRY_AFTER_MIN_NS: Final = NS_PER_S
-_SILENT: Final = ("embeddings", "batch")  # endpoints of which what says nothing of its output may have none
+_SILENT: Final = ("embeddings", LATER)  # endpoints of which what says nothing of its output may have none
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ def admit(state: State, entry: Entry, request: Request, now: int, *, instead: bo
     What waits behind all else finds no queue too long: whoever kept it hands in little at a time.
     """
     name, tier = request.tenant, request.tier
-    behind = request.endpoint == "batch"
+    behind = request.endpoint == LATER
     flow = revoked(request.key) if request.key in state.revoked else _flow(state, name, request, tier, now)
     if not isinstance(flow, Flow):
         return flow
@@ -169,7 +169,7 @@ def resume(state: State, entry: Entry, now: int) -> Refusal | None:
         expected = task.sequences * sizing.output_tokens(task.tokens_in, task.tokens_out_max, site.shape, 0)
         entry.work = entry.ask * (INPUT_COST * task.tokens_in + OUTPUT_COST * expected)
         hold(entry, _cost(site, account, entry.work, now))
-    behind = isinstance(task, Request) and task.endpoint == "batch"
+    behind = isinstance(task, Request) and task.endpoint == LATER
     entry.priority = BEHIND if behind else account.priority.get(task.tier, 0)
     entry.deadline = _deadline(entry, account)
     return None

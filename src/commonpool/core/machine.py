@@ -44,6 +44,7 @@ from commonpool.core.events import (
 )
 from commonpool.core.limits import Tally
 from commonpool.core.model import (
+    LATER,
     NS_PER_S,
     RECALLED,
     Cause,
@@ -240,7 +241,7 @@ class Machine:
 
     def _missed(self, request: Request, refusal: Refusal) -> None:
         """What is refused for want of replicas is asked for all the same; but what comes again was counted before."""
-        if request.endpoint == "batch":
+        if request.endpoint == LATER:
             return
         if refusal.reason is Reason.PROMISE or refusal.reason is Reason.NO_REPLICA:
             self.state.sites[request.model].crew.arrivals += request.sequences
@@ -794,4 +795,4 @@ class Machine:
 
 def _comes_again(task: Request | Job) -> bool:
     """Whether somebody keeps it: that it does not run now is not its end, and makes no record."""
-    return isinstance(task, Request) and task.endpoint == "batch"
+    return isinstance(task, Request) and task.endpoint == LATER

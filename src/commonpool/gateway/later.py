@@ -17,7 +17,7 @@ import structlog
 from commonpool.access.secrets import SecretsError
 from commonpool.core.effects import Refuse
 from commonpool.core.events import Arrived, Ended
-from commonpool.core.model import Limits, Request, Wait
+from commonpool.core.model import LATER, Limits, Request, Wait
 from commonpool.engines.base import Target
 from commonpool.engines.heard import answer_of
 from commonpool.gateway import wire
@@ -224,7 +224,7 @@ class _Deferral:
     async def _keep(self, asking: _Asking) -> None:
         """It is durable before its client hears of it. What cannot be kept is handed in as that of any client."""
         later, request = self._later, self.request
-        kept = msgspec.structs.replace(request, endpoint="batch", stream=False, fallback=False)
+        kept = msgspec.structs.replace(request, endpoint=LATER, stream=False, fallback=False)
         text = LaterText(self._ask.endpoint, self._ask.whole_body(), self._sizes, self._trace)
         try:
             place = await later.keeper.keep(kept, text)

@@ -50,6 +50,14 @@ def changes(old: str, new: str) -> list[tuple[str, str | None, str | None, str]]
         ),
         (
             "    tenant: {guaranteed: 2_gpu}",
+            "    tenant: {guaranteed: 2_gpu}\n    queue: {later: true}\nsecrets: {master_key: env:X}",
+            [
+                ("secrets.master_key", None, "env:X", "needs a restart of the product"),
+                ("tenants.support.queue.later", None, "true", "at once"),
+            ],
+        ),
+        (
+            "    tenant: {guaranteed: 2_gpu}",
             "    tenant: {guaranteed: 2_gpu}\n    limits: {requests: 10/s}",
             ("tenants.support.limits.requests", None, "600/min", "at once"),
         ),

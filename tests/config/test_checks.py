@@ -36,6 +36,9 @@ ATTACHED = "kind: attached, urls: [http://a, http://b]"
         ("guaranteed: 2_gpu", "models: [small, smal]", '13: tenants.support.tenant.models.1: there is no model "smal"; did you mean small? Known: small'),
         ("guaranteed: 2_gpu}", "guaranteed: 2_gpu}\n    queue: {priority: {fast: 1}}", '14: tenants.support.queue.priority.fast: there is no tier "fast"; known: interactive, batch'),
         ("tenants:", "groups: {a: {parent: b}}\ntenants:", '11: groups.a.parent: there is no group "b"; known: a'),
+        # Prompts that are kept need a key.
+        ("guaranteed: 2_gpu}", "guaranteed: 2_gpu}\n    queue: {later: true}", "14: tenants.support.queue.later: keeps prompts until they are answered, encrypted, and there is no key for it; set secrets.master_key"),
+        ("pools:", "secrets: {master_key: env:X}\npools:", None),
         # Prices.
         ("main: 2.50", "", "10: prices.gpu_hour.main: is missing; write the price of one GPU for an hour, 0 where it is free"),
         ("main: 2.50", "main: 2.50, x: 1", '10: prices.gpu_hour.x: there is no pool "x"; known: main'),

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from commonpool.core.model import Cause, Limits, Wait
-from tests.core.worlds import S, World, dispatched, policy, tenant
+from commonpool.core.events import Arrived
+from commonpool.core.model import Cause, Limits, Request, Wait
+from tests.core.worlds import SLOTS, S, World, dispatched, policy, tenant
 
 HOUR = 3600 * S
 Waits = tuple[Wait, ...] | None
@@ -104,6 +105,18 @@ def pool_full() -> Waits:
     return waits(world, "a1")
 
 
+def kept() -> Waits:
+    """It was taken for later, and comes when its tenant has time for it; then it waits for a slot, as any other."""
+    world = World(policy(tenant("a", 2000)))
+    for n in range(SLOTS):
+        world.arrive(f"a{n}", "a")
+    since = world.now
+    later = Request("k", "a", "app", "m", "interactive", "batch", 10)
+    world.later(3).send(Arrived(later, arrived=since + 1))
+    found = waits(world, "k")
+    return None if found is None else found[:1]
+
+
 def forecast() -> Waits:
     """b uses all of its guarantee every hour, so none of it is lent for an hour."""
     world = World(policy(tenant("a", 0), tenant("b", 4000), milli_gpu=4000), replicas=0)
@@ -127,6 +140,7 @@ def forecast() -> Waits:
         (loan_due, Cause.LOAN_DUE, "a"),
         (borrowing_denied, Cause.BORROWING_DENIED, "b"),
         (pool_full, Cause.POOL_FULL, ""),
+        (kept, Cause.KEPT, ""),
         (forecast, Cause.FORECAST, ""),
     ],
 )

@@ -87,6 +87,15 @@ def test_histograms_are_cumulative_up_to_an_hour_and_join_models() -> None:
     assert found["commonpool_request_seconds_count{tenant=a,tier=interactive}"] == 5
 
 
+def test_what_is_answered_later_is_counted_and_is_in_no_histogram_of_waits() -> None:
+    meter = Meter(lambda: IDLE)
+    meter.record(usage_record(endpoint="batch", wait_ns=NS_PER_HOUR))
+    found = scrape(meter)
+    assert sum(count for name, count in found.items() if name.startswith("commonpool_requests_total")) == 1
+    for name in ("wait", "first_token", "request"):
+        assert found[f"commonpool_{name}_seconds_count{{tenant=a,tier=interactive}}"] == 0
+
+
 def test_loans_as_each_party_sees_them() -> None:
     meter = Meter(lambda: IDLE)
     loans = (loan("b", milli_gpu=1000, length_ns=2 * NS_PER_S), loan("", milli_gpu=500, length_ns=2 * NS_PER_S))

@@ -35,6 +35,13 @@ def test_refused_and_abandoned_are_counted_apart() -> None:
     assert waits.summary("a", NOW) == WaitSummary(samples=2, p50_ns=50, p99_ns=60, refused=3, abandoned=1)
 
 
+def test_what_is_answered_later_makes_no_wait() -> None:
+    waits = Waits()
+    waits.record(usage_record(wait_ns=10**13, endpoint="batch"), NOW)
+    waits.record(refused("r", endpoint="batch"), NOW)
+    assert waits.summary("a", NOW) == WaitSummary(0, None, None, 0, 0)
+
+
 def test_what_is_older_than_the_window_has_left_it() -> None:
     waits = Waits()
     waits.record(usage_record(wait_ns=1), NOW)

@@ -40,6 +40,7 @@ from commonpool.control.books import Books, Scope
 from commonpool.control.budgets import Budgets, warning
 from commonpool.control.held import Held
 from commonpool.control.jobs import Jobs
+from commonpool.control.later import Later
 from commonpool.control.prompts import Prompts
 from commonpool.control.recovery import settle_lost
 from commonpool.control.replicas import StartError, Supervisor
@@ -53,6 +54,7 @@ from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
 from commonpool.gateway.caches import Caches
 from commonpool.gateway.desk import CoreDesk
+from commonpool.gateway.later import Errands
 from commonpool.gateway.rates import rate_headers
 from commonpool.observe import gauges
 from commonpool.observe.metrics import BooksGauges, Gauges, JournalGauges, Meter, ReplicaGauges
@@ -161,6 +163,15 @@ class Product:
         self._bills = Bills(self._store, self.config, self._clock, self._flush)
         # 3. Who serves.
         self._prompts = Prompts(self._store, self._vault, self._clock, self._log_prompts)
+        self._later = Later(
+            self._store,
+            self._vault,
+            self._desk,
+            self._clock,
+            self._spawn,
+            attempts=self.record,
+            settled=lambda: self._recovered,
+        )
         self._gateway = house.data_plane(
             self._config,
             self._desk,
@@ -172,6 +183,7 @@ class Product:
             failed=lambda _status, code: self._meter.refused("", code),
             slowed=self._meter.slowed,
             listener=self._prompts,
+            later=Errands(self._later, self._desk),
         )
         self._control = Server(
             routes.application(self, extra_routes), self._config.listen.control_tls, self._config.timeouts.header_ns
@@ -206,6 +218,7 @@ class Product:
         self._first_keys()
         underuse.recall(self._desk.machine.state, self._store.demand(), self._clock())
         await self._budgets.look()
+        self._later.begin()  # who asks for an answer of before finds it
         listen = self._config.listen
         self._gateway_port = await _listen(self._gateway.start, listen.gateway, "listen.gateway")
         self._control_port = await _listen(self._start_control, listen.control, "listen.control")
@@ -217,6 +230,7 @@ class Product:
         await self._nodes.look()  # what the jobs of before use is ours
         self._prompts.begin()
         self._spawn(self._prompts.run())
+        self._spawn(self._later.run())
         self._spawn(self._audit.run())
         self._spawn(self._tick())
         self._spawn(self._nodes.watch())
@@ -265,6 +279,7 @@ class Product:
             await self._gateway.drain(0)
         hurry.cancel()
         await self._gateway.close()
+        await self._later.close()
         await self._jobs.close()
         self._desk.replicas = None  # what ends now is not replaced
         await self._supervisor.close()
@@ -435,7 +450,14 @@ class Product:
 
     def _troubles(self) -> tuple[str | None, ...]:
         audit = self._audit
-        return self._journal.trouble, self._writer.alarm, audit.trouble, audit.tampered, self._prompts.trouble
+        return (
+            self._journal.trouble,
+            self._writer.alarm,
+            audit.trouble,
+            audit.tampered,
+            self._prompts.trouble,
+            self._later.trouble,
+        )
 
     def _warnings(self) -> tuple[str, ...]:
         found = [*self._config.warnings, *self._notes]

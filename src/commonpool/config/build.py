@@ -72,6 +72,7 @@ def build(values: Values, main: str, folder: Path) -> Config:
         response_cache_ns={
             name: tenant["response_cache"] for name, tenant in tenants.items() if "response_cache" in tenant
         },
+        later=tuple(name for name, tenant in tenants.items() if tenant["queue"]["later"]),
         outgoing=tuple(values["outgoing"]) if "outgoing" in values else None,
         billing=billing(values),
         access=access(values, folder),

@@ -84,6 +84,7 @@ def describe(config: Config) -> dict[KeyPath, str]:
         ("body_max",): format_size(config.body_bytes_max),
         ("jobs", "submitters"): config.job_submitters,
         **{("jobs", "users", tenant): user for tenant, user in config.job_users.items()},
+        **{("tenants", name, "queue", "later"): "true" for name in config.later},
         **{("tenants", name, "response_cache"): format_duration(ns) for name, ns in config.response_cache_ns.items()},
         ("outgoing",): _maybe(_list, config.outgoing),
     }

@@ -62,6 +62,12 @@ def _secrets(values: Values, report: Report) -> None:
     at = ("secrets", "master_key")
     if "previous_master_key" in named and "master_key" not in named and not report.is_bad(at):
         report.fail(at, "is missing, and there is a previous one; write where the key is that comes after it")
+    for path, _, tenant in entries(values, "tenants", report):
+        if tenant.get("queue", {}).get("later") and "master_key" not in named and not report.is_bad(at):
+            report.fail(
+                (*path, "queue", "later"),
+                "keeps prompts until they are answered, encrypted, and there is no key for it; set secrets.master_key",
+            )
 
 
 def _tls(values: Values, report: Report) -> None:

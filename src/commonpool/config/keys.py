@@ -254,6 +254,13 @@ TENANT = Record(
                         "Whether a model's fallback may answer what the model itself cannot within max_wait.",
                         default=str(_TENANT.fallback).lower(),
                     ),
+                    Field(
+                        "later",
+                        kinds.FLAG,
+                        "Whether what cannot be answered within max_wait is answered later, for clients that say so; "
+                        "prompts are kept for that, encrypted.",
+                        default="false",
+                    ),
                 )
             ),
             "How its requests wait.",

@@ -201,6 +201,7 @@ class Config(msgspec.Struct, frozen=True):
     `store_url` is a PostgreSQL database, or `env:NAME` or `file:PATH` where its URL is; None for SQLite in `state`.
     `job_submitters` says whose keys may submit jobs. `job_users` are the users of the operating system that they run
     as, by tenant; empty: they run as the product's. `response_cache_ns` is for how long answers are kept, by tenant.
+    `later` are the tenants of which what cannot be answered within max_wait is answered later, where its client wants.
     `outgoing` are the hosts and networks that may be connected to; None: those that are named here.
 
     `warnings` are sentences about what is allowed and yet hardly meant, each with its file, line and key.
@@ -217,6 +218,7 @@ class Config(msgspec.Struct, frozen=True):
     job_submitters: Submitters = "operators"
     job_users: dict[str, str] = {}
     response_cache_ns: dict[str, int] = {}
+    later: tuple[str, ...] = ()
     outgoing: tuple[str, ...] | None = None
     billing: Billing = Billing()
     access: Access = Access()

@@ -11,17 +11,18 @@ import msgspec
 
 from commonpool.core import sizing
 from commonpool.core.budget import UNKNOWN_PACE_NS
-from commonpool.core.entries import Entry, holds
+from commonpool.core.entries import BEHIND, FAR, Entry, holds
 from commonpool.core.explain import duration
 from commonpool.core.footprint import convert
 from commonpool.core.limits import ENDLESS, SECONDS_PER_MINUTE, Held, Rate, Tally
-from commonpool.core.model import MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant, Usage
+from commonpool.core.model import LATER, MILLI_PER_GPU, NS_PER_S, Hardware, Job, Reason, Request, Tenant, Usage
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Account, Flow
 from commonpool.core.sites import Serving
 from commonpool.core.sizing import Shape
 from commonpool.core.state import State
 
 RETRY_AFTER_MIN_NS: Final = NS_PER_S
+_SILENT: Final = ("embeddings", LATER)  # endpoints of which what says nothing of its output may have none
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -36,8 +37,10 @@ def admit(state: State, entry: Entry, request: Request, now: int, *, instead: bo
     """Take a request in, or say why not. `entry` is filled in.
 
     `instead`: it is for the fallback of its model. That may take at once what its tenant's queue leaves no time for.
+    What waits behind all else finds no queue too long: whoever kept it hands in little at a time.
     """
     name, tier = request.tenant, request.tier
+    behind = request.endpoint == LATER
     flow = revoked(request.key) if request.key in state.revoked else _flow(state, name, request, tier, now)
     if not isinstance(flow, Flow):
         return flow
@@ -56,9 +59,9 @@ def admit(state: State, entry: Entry, request: Request, now: int, *, instead: bo
     expected = sequences * sizing.output_tokens(tokens_in, tokens_out_max, shape, learned)
     work = ask * (INPUT_COST * tokens_in + OUTPUT_COST * expected)
     cost = _cost(site, account, work, now)
-    refusal = _queue_full(account) if account.waiting >= account.queue_length else None
+    refusal = _queue_full(account) if account.waiting >= account.queue_length and not behind else None
     if refusal is None and (account.limited or tallies):
-        refusal = _within_limits((account, *tallies), request, expected, now)
+        refusal = _within_limits((account, *tallies), request, expected, now, waits=not behind)
     if refusal is None:
         refusal = _over_budget(account, name, cost, now)
     if refusal is not None:
@@ -66,7 +69,7 @@ def admit(state: State, entry: Entry, request: Request, now: int, *, instead: bo
 
     # 3. The promise.
     rate = max(node.guaranteed - account.by_jobs, ask)
-    if account.waiting:
+    if account.waiting and not behind:
         refusal = _too_late(flow, site, tallies, rate)
         if refusal is not None:
             entry.flow, entry.sequences, entry.kv, entry.ask, entry.tallies = flow, sequences, kv, ask, tallies
@@ -81,9 +84,9 @@ def admit(state: State, entry: Entry, request: Request, now: int, *, instead: bo
     entry.tokens_in, entry.sequences, entry.kv, entry.ask = tokens_in, sequences, kv, ask
     entry.work = work
     hold(entry, cost)
-    entry.ahead = flow.work // rate
-    entry.priority = account.priority[tier]
-    entry.deadline = now + account.max_wait_ns
+    entry.ahead = 0 if behind else flow.work // rate
+    entry.priority = BEHIND if behind else account.priority[tier]
+    entry.deadline = FAR if behind else now + account.max_wait_ns
     return None
 
 
@@ -167,9 +170,25 @@ def resume(state: State, entry: Entry, now: int) -> Refusal | None:
         expected = task.sequences * sizing.output_tokens(task.tokens_in, task.tokens_out_max, site.shape, 0)
         entry.work = entry.ask * (INPUT_COST * task.tokens_in + OUTPUT_COST * expected)
         hold(entry, _cost(site, account, entry.work, now))
-    entry.priority = account.priority.get(task.tier, 0)
-    entry.deadline = entry.arrived + account.max_wait_ns
+    behind = isinstance(task, Request) and task.endpoint == LATER
+    entry.priority = BEHIND if behind else account.priority.get(task.tier, 0)
+    entry.deadline = _deadline(entry, account)
     return None
+
+
+def answered_in(state: State, request: Request, ahead: int) -> int:
+    """In how many nanoseconds one that waits behind all else will probably be answered, with so many before it.
+
+    First what else waits of its tenant, at its guaranteed rate, then those before it, as many at once as that allows.
+    """
+    site = state.sites.get(request.model)
+    flow = None if site is None else site.line.flows.get(request.tenant)
+    if site is None or flow is None:
+        return RETRY_AFTER_MIN_NS
+    _, ask = sizing.shares(request.tokens_in, request.tokens_out_max, request.sequences, site.shape)
+    rate = max(flow.node.guaranteed - flow.account.by_jobs, ask)
+    rounds = ahead // (rate // ask) + 1
+    return max(RETRY_AFTER_MIN_NS, _work_ahead(flow) // rate + rounds * site.runs.expected)
 
 
 def hold(entry: Entry, amount: int) -> None:
@@ -292,7 +311,7 @@ def _app_never_allows(entry: Entry, job: Job, asked: int) -> Refusal | None:
 def judge(state: State, entry: Entry) -> Refusal | None:
     """Whether what waits may go on waiting under the policy of now; what it takes is worked out anew."""
     task = entry.task
-    entry.deadline = entry.arrived + entry.flow.account.max_wait_ns
+    entry.deadline = _deadline(entry, entry.flow.account)
     if isinstance(task, Job):
         refusal = known_job(state, task)
         entry.node = entry.flow.node
@@ -411,6 +430,10 @@ def _work_ahead(flow: Flow) -> int:
     return work
 
 
+def _deadline(entry: Entry, account: Account) -> int:
+    return FAR if entry.priority < 0 else entry.arrived + account.max_wait_ns
+
+
 def _cost(site: Serving, account: Account, work: int, now: int) -> int:
     """What a request is expected to cost."""
     return account.spending.cost(work * (site.pace.expected or UNKNOWN_PACE_NS), now)
@@ -517,7 +540,8 @@ def _too_large(tally: Tally, request: Request) -> Refusal | None:
             f"The prompt has about {tokens_in} tokens; {tally.whose} may send {most} (limits.input). Shorten it.",
         )
     most = tally.tokens_out_max
-    if most is not None and request.endpoint != "embeddings":
+    silent = request.tokens_out_max is None and request.endpoint in _SILENT
+    if most is not None and not silent:
         asked = request.sequences * (request.tokens_out_max or 1)
         if asked > most:
             return Refusal(

@@ -49,12 +49,17 @@ class Turns:
         flow.parked = False
         line = cast("Site", flow.room).line
         line.waiting += 1
+        if entry.priority < 0:
+            line.behind += 1
         line.place(flow)
 
     def unqueue(self, entry: Entry) -> None:
         flow = entry.flow
         flow.remove(entry)
-        cast("Site", flow.room).line.waiting -= 1
+        line = cast("Site", flow.room).line
+        line.waiting -= 1
+        if entry.priority < 0:
+            line.behind -= 1
 
     def dispatch(self, pool: str, now: int, effects: list[Effect]) -> None:
         """Give out what is free in a pool, until nobody who waits may run.

@@ -71,13 +71,15 @@ class StopReplica(msgspec.Struct, frozen=True, tag=True):
 class Refuse(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Answer with an error. Nothing was taken. `message` is one sentence: which limit, whose, and what to do.
 
-    `retry_after_ns` is None where trying again cannot help.
+    `retry_after_ns` is None where trying again cannot help. `later`: keep it and let it come again (`Arrived`), or have
+    it refused once more without that; there is no record of this refusal.
     """
 
     request_id: str
     reason: Reason
     message: str
     retry_after_ns: int | None
+    later: bool = False
 
 
 class Fail(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # an entry knows its flow, and a flow its entries
     from commonpool.core.queueing import Flow
 
 FAR: Final = 1 << 61  # later than any time
+BEHIND: Final = -1  # the priority of what waits behind all else; it has no deadline, and counts for no promise
 
 
 class Spot:

@@ -15,9 +15,14 @@ class Configured(msgspec.Struct, frozen=True, tag=True):
 
 
 class Arrived(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A request arrived, identified and parsed. One whose id waits or runs already is not taken twice."""
+    """A request arrived, identified and parsed. One whose id waits or runs already is not taken twice.
+
+    One that was kept for later came at `arrived`, an absolute time, and `attempts` were made; 0 is now.
+    """
 
     request: Request
+    attempts: int = 0
+    arrived: int = 0
 
 
 class Recalled(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -84,6 +84,11 @@ _CAUSES: Final[dict[Cause, tuple[str, str, str]]] = {
         "another tenant",
         "Give its tenant a larger guarantee, or the pool more GPUs.",
     ),
+    Cause.KEPT: (
+        "kept until its tenant had time for it",
+        "",
+        "Raise the tenant's guarantee, or set a longer queue.max_wait.",
+    ),
     Cause.FORECAST: (
         "tenant at its guarantee and idle GPUs wanted back too soon for a long loan",
         "",

@@ -36,6 +36,7 @@ class Line:
         "_pass_credit",
         "_stamps",
         "_under",
+        "behind",
         "flows",
         "stopped",
         "waiting",
@@ -44,6 +45,7 @@ class Line:
     def __init__(self) -> None:
         self.flows: dict[str, Flow] = {}
         self.waiting = 0  # requests, of all flows; kept by the machine
+        self.behind = 0  # those of them that wait behind all else
         self.stopped = False  # whether a large head keeps others from the surplus; reset by who dispatches
         self._under: list[Place] = []  # by rank
         self._contest: list[Place] = []  # by counter

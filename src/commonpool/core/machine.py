@@ -45,8 +45,10 @@ from commonpool.core.events import (
 )
 from commonpool.core.limits import Tally
 from commonpool.core.model import (
+    LATER,
     NS_PER_S,
     RECALLED,
+    Cause,
     Fault,
     Job,
     Outcome,
@@ -83,7 +85,7 @@ class Machine:
         effects: list[Effect] = []
         kind = type(event)  # the two that a request takes are told apart at once
         if kind is Arrived:
-            self._arrived(cast("Arrived", event).request, now, effects)
+            self._arrived(cast("Arrived", event), now, effects)
         elif kind is Ended:
             self._ended(cast("Ended", event), now, effects)
         elif isinstance(event, Recalled):
@@ -171,11 +173,15 @@ class Machine:
 
     # -- something arrives ---------------------------------------------------------------------------------------------
 
-    def _arrived(self, request: Request, now: int, effects: list[Effect]) -> None:
+    def _arrived(self, event: Arrived, now: int, effects: list[Effect]) -> None:  # noqa: C901 - for each request, so in one piece
+        request = event.request
         if request.id in self._entries:
             return
         self._seq += 1
         entry = Entry(request, self._seq, now)
+        if event.arrived:
+            entry.arrived, entry.attempt = min(now, event.arrived), event.attempts
+            entry.waits = (Wait(Cause.KEPT, "", now - entry.arrived),)
         refusal = admission.admit(self.state, entry, request, now)
         if refusal is not None:
             self._missed(request, refusal)
@@ -235,7 +241,9 @@ class Machine:
         effects += Settle(record), Recall(request.id)
 
     def _missed(self, request: Request, refusal: Refusal) -> None:
-        """What is refused for want of replicas is asked for all the same."""
+        """What is refused for want of replicas is asked for all the same; but what comes again was counted before."""
+        if request.endpoint == LATER:
+            return
         if refusal.reason is Reason.PROMISE or refusal.reason is Reason.NO_REPLICA:
             self.state.sites[request.model].crew.arrivals += request.sequences
 
@@ -347,7 +355,7 @@ class Machine:
         site.pace.learn(ran_ns // service)
         site.runs.learn(ran_ns)
         entry.flow.learn(request.app, max(1, event.usage.tokens_out // entry.sequences))
-        if site.scaled and event.first_token_at:
+        if site.scaled and event.first_token_at and entry.priority >= 0:
             site.crew.first_token(self.state.policy.tiers.get(request.tier), event.first_token_at - entry.arrived)
 
     def _job_ended(self, event: JobEnded, now: int, effects: list[Effect]) -> None:
@@ -433,12 +441,17 @@ class Machine:
             return
         entry.waits += entry.flow.waited(entry, now)
         self._drop(entry, now)
-        effects.append(Settle(records.unserved(self.state, entry, Outcome.CANCELLED, STATUS_CLIENT_GONE, "", now)))
+        if not _comes_again(entry.task):
+            record = records.unserved(self.state, entry, Outcome.CANCELLED, STATUS_CLIENT_GONE, "", now)
+            effects.append(Settle(record))
         self._turns.dispatch(cast("Site", entry.flow.room).quota.pool, now, effects)
 
     def _refuse(self, entry: Entry, refusal: Refusal, now: int, effects: list[Effect]) -> None:
-        effects.append(Refuse(entry.id, refusal.reason, refusal.message, refusal.retry_after_ns))
         task = entry.task
+        later = not entry.attempt and refusal.reason is Reason.PROMISE and isinstance(task, Request) and task.later
+        effects.append(Refuse(entry.id, refusal.reason, refusal.message, refusal.retry_after_ns, later))
+        if later or _comes_again(task):
+            return
         there = task.model in self.state.sites if isinstance(task, Request) else task.pool in self.state.quotas
         if there and task.tenant in self.state.accounts:
             status = STATUS_OF[refusal.reason]
@@ -779,3 +792,8 @@ class Machine:
             site.line.unpark()
         for pool in self.state.quotas:
             self._turns.dispatch(pool, now, effects)
+
+
+def _comes_again(task: Request | Job) -> bool:
+    """Whether somebody keeps it: that it does not run now is not its end, and makes no record."""
+    return isinstance(task, Request) and task.endpoint == LATER

@@ -19,7 +19,8 @@ UNPRICED = -1  # stands for a price where none is in force; what is to be charge
 PoolRule = Literal["elastic", "guaranteed", "dedicated"]
 ReclaimPolicy = Literal["borrow_not_preempt", "checkpoint"]
 ReturnWhen = Literal["task_done"]
-Endpoint = Literal["chat", "completions", "embeddings"]
+Endpoint = Literal["chat", "completions", "embeddings", "batch"]
+LATER: Literal["batch"] = "batch"  # the endpoint of what was asked of another one, and was taken to be answered later
 Resource = Literal["gpu_memory_mib", "cpu_milli", "memory_mib"]  # beside milli_gpu, which every task asks for
 JobKind = Literal["job", "replica"]
 Isolation = Literal["shared", "guaranteed", "node", "network"]  # weakest first
@@ -333,7 +334,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     `tokens_in` is the prompt's length in tokens, estimated before dispatch; `tokens_out_max` is the client's own bound
     on the output of one sequence, None when it set none; `sequences` is how many the engine runs at once (`n`, or the
     number of prompts). `bytes_in` is the size of its body. `key` is the id of the key that it came with, "" for none.
-    `fallback`: whether its model's fallback may answer it.
+    `fallback`: whether its model's fallback may answer it. `later`: where its max_wait cannot be kept, whoever asks
+    keeps it and comes again. What comes again so has the endpoint batch: it waits behind all else of its tenant, it is
+    promised nothing, and nobody is refused because it waits.
     """
 
     id: str
@@ -350,6 +353,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     bytes_in: int = 0
     key: str = ""
     fallback: bool = True
+    later: bool = False
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -447,6 +451,7 @@ class Cause(enum.StrEnum):
     LOAN_DUE = "loan_due"  # name: who borrowed the guarantee that it needs back
     POOL_FULL = "pool_full"  # its tenant is at its guarantee, and nothing is left to borrow
     BORROWING_DENIED = "borrowing_denied"  # at its guarantee, and `name` waits for its own
+    KEPT = "kept"  # taken for later, and not yet in its tenant's queue
     FORECAST = "forecast"  # at its guarantee, and what is idle will be wanted back too soon for a long loan
 
 

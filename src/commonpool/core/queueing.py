@@ -163,9 +163,10 @@ class Flow(Queues):
             self.seen, self.fed = self.room.turns, False
         self.length += 1
         self.asked += entry.ask
-        self.work += entry.work
-        self.account.waiting += 1
         self.account.asked += entry.ask
+        if entry.priority >= 0:
+            self.work += entry.work
+            self.account.waiting += 1
         if entry.tallies:
             self._lane_of(entry).insert(entry, self._urgent_by)
             self._counted(entry, 1, entry.work)
@@ -179,9 +180,10 @@ class Flow(Queues):
         entry.waiting = False
         self.length -= 1
         self.asked -= entry.ask
-        self.work -= entry.work
-        self.account.waiting -= 1
         self.account.asked -= entry.ask
+        if entry.priority >= 0:
+            self.work -= entry.work
+            self.account.waiting -= 1
         if entry.tallies:
             self._lane_of(entry).take_out(entry, self._urgent_by)
             self._counted(entry, -1, -entry.work)
@@ -248,7 +250,8 @@ class Flow(Queues):
     def resize(self, entry: Entry, asked: int) -> None:
         """What waits asks for another amount than `asked` now, for as long as before."""
         work = entry.work // asked * entry.ask
-        self.work += work - entry.work
+        if entry.priority >= 0:
+            self.work += work - entry.work
         if entry.tallies:
             self._counted(entry, 0, work - entry.work)
         entry.work = work
@@ -258,7 +261,8 @@ class Flow(Queues):
     def repromise(self, max_wait_ns: int) -> None:
         """Its tenant's max_wait is another one."""
         for entry in self.waiting():
-            entry.deadline = entry.arrived + max_wait_ns
+            if entry.priority >= 0:
+                entry.deadline = entry.arrived + max_wait_ns
         for each in self.every():
             each.cut(self._urgent_by)
         self._settle_all()
@@ -312,8 +316,9 @@ class Flow(Queues):
         lane: Queues = deepest
         while isinstance(lane, Lane):
             lane.length += count
-            lane.work += work
-            lane.tally.waiting += count
+            if entry.priority >= 0:
+                lane.work += work
+                lane.tally.waiting += count
             lane = lane.above
         lane = deepest
         while isinstance(lane, Lane) and not lane.length:

@@ -193,6 +193,29 @@ def unserved(state: State, entry: Entry, outcome: Outcome, status: int, reason: 
     )
 
 
+def unanswered(
+    state: State, request: Request, attempts: int, arrived: int, outcome: Outcome, status: int, reason: str, now: int
+) -> UsageRecord:
+    """The record of what was kept for later and is not to be tried again, after so many attempts."""
+    entry = Entry(request, 0, arrived)
+    entry.attempt = attempts
+    if request.model in state.sites:
+        return unserved(state, entry, outcome, status, reason, now)
+    tenant = state.policy.tenants.get(request.tenant)
+    return of_request(
+        entry,
+        request,
+        "" if tenant is None else tenant.pool,
+        "",
+        state.policy.prices,
+        now,
+        ran=False,
+        outcome=outcome,
+        status=status,
+        reason=reason,
+    )
+
+
 def noted(entry: Entry, prices: dict[str, Price], until: int) -> UsageRecord:
     """What is noted of an attempt that runs: the record that it would have if it ended at `until`; its outcome says
     that it has not, and the reason of a loan that goes on that this one has not either.

@@ -374,6 +374,8 @@ def load(state: State, site: Serving, deployment: Deployment, ready: int, starti
             continue
         waiting += length
         head = flow.earliest()
+        if head.priority < 0:  # nothing else of it waits: a replica is wanted, and nobody is promised when
+            continue
         waited_ns = now - head.arrived
         longest_ns = max(longest_ns, waited_ns)
         if node.entitled:

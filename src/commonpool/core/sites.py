@@ -242,10 +242,11 @@ class Serving(Site):
         return spot
 
     def starts_at_once(self, entry: Entry) -> bool:
-        """Whether it would wait for nobody and nothing."""
+        """Whether it would wait for nothing, and for nobody but those who wait behind all else."""
         node = entry.flow.node
         surplus = not node.entitled
-        if self.line.waiting or self.held or self.quota.stopped or (surplus and self.quota.claimed):
+        others = self.line.waiting > self.line.behind
+        if others or self.held or self.quota.stopped or (surplus and self.quota.claimed):
             return False
         if self.free_slots <= 0 or any(tally.full for tally in entry.tallies):
             return False

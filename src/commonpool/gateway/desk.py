@@ -117,14 +117,8 @@ class Replicas(Protocol):
         """End it."""
 
 
-class Desk(Protocol):
-    """What the relay needs of the owner of the core."""
-
-    def submit(self, request: Request, waiter: Waiter) -> None:
-        """A new request: exactly one of the waiter's methods follows, now or later, unless it is cancelled first."""
-
-    def recall(self, event: Recalled, waiter: Waiter) -> None:
-        """A new request whose answer is kept: `Waiter.recalled` or `Waiter.refused` follows, unless it is cancelled."""
+class Attempts(Protocol):
+    """Who hears of the attempts at a request."""
 
     def cancel(self, request_id: str) -> None:
         """The client of a request that still waits went away. The waiter hears nothing more."""
@@ -137,6 +131,16 @@ class Desk(Protocol):
 
     def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
         """The engine has taken the attempt up, or never will (`gateway.caches`); it may have ended before."""
+
+
+class Desk(Attempts, Protocol):
+    """What the relay needs of the owner of the core."""
+
+    def submit(self, request: Request, waiter: Waiter) -> None:
+        """A new request: exactly one of the waiter's methods follows, now or later, unless it is cancelled first."""
+
+    def recall(self, event: Recalled, waiter: Waiter) -> None:
+        """A new request whose answer is kept: `Waiter.recalled` or `Waiter.refused` follows, unless it is cancelled."""
 
 
 class CoreDesk:
@@ -184,6 +188,13 @@ class CoreDesk:
         self._handle(Arrived(request))
 
     def recall(self, event: Recalled, waiter: Waiter) -> None:
+        self._take(event, waiter)
+
+    def again(self, event: Arrived, waiter: Waiter) -> None:
+        """As `submit`, of a request that was kept for later."""
+        self._take(event, waiter)
+
+    def _take(self, event: Arrived | Recalled, waiter: Waiter) -> None:
         if message := self._unrecorded():
             waiter.refused(Refuse(event.request.id, Reason.NO_JOURNAL, message, RETRY_UNWRITTEN_NS))
             return

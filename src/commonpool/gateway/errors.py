@@ -18,6 +18,7 @@ _FINAL: Final = frozenset({SPENT, RUN_TIME})  # not to be tried again
 
 PHRASES: Final[dict[int, str]] = {
     200: "OK",
+    202: "Accepted",
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",

@@ -19,6 +19,7 @@ TEMPLATE_BYTES_MAX: Final = 4096
 _END: Final = b"\r\n\r\n"
 _LENGTH_LINE: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
 _TRACEPARENT: Final = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_QUOTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _HOST: Final = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]*[ \t]*")
 _LENGTH_DIGITS_MAX: Final = 15
 _SINGLE: Final = frozenset({b"host", b"authorization"})
@@ -27,6 +28,7 @@ _WANTED: Final = _SINGLE | {
     b"content-encoding",
     b"content-length",
     b"expect",
+    b"prefer",
     b"traceparent",
     b"transfer-encoding",
 }
@@ -36,7 +38,8 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     """What the gateway uses of a request's head.
 
     `path` is the target without its query. `length` is the Content-Length, None without one. `expects` is
-    `Expect: 100-continue`. `traceparent` is None unless it is well formed.
+    `Expect: 100-continue`. `traceparent` is None unless it is well formed. `later`: the client takes its answer later
+    (`Prefer: respond-async`, RFC 7240).
     """
 
     method: str
@@ -48,6 +51,7 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     chunked: bool
     expects: bool
     traceparent: bytes | None
+    later: bool = False
 
 
 class _Fields:
@@ -174,6 +178,7 @@ class HeadReader:
         length = value(b"content-length")
         trace = value(b"traceparent")
         trace = trace if trace is None else trace.strip(b" \t")
+        prefer = value(b"prefer")
         return Head(
             method=self._parser.get_method().decode(),
             path=_path(self._fields.url),
@@ -184,6 +189,7 @@ class HeadReader:
             chunked=bool(chunked),
             expects=bool(expect) and not http10,
             traceparent=trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None,
+            later=prefer is not None and _takes_later(prefer),
         )
 
 
@@ -224,6 +230,11 @@ class Template:
 
 def _token(value: bytes | None) -> bytes:
     return b"" if value is None else value.strip().lower()
+
+
+def _takes_later(prefer: bytes) -> bool:
+    """Whether `respond-async` is among the preferences, with whatever parameters; other values stand in quotes."""
+    return any(_token(each.partition(b";")[0]) == b"respond-async" for each in _QUOTED.sub(b"", prefer).split(b","))
 
 
 def _path(target: bytes) -> bytes:

@@ -22,7 +22,7 @@ from commonpool.engines.base import Target
 from commonpool.engines.heard import payloads
 from commonpool.gateway import answers
 from commonpool.gateway.caches import ALL, Part
-from commonpool.gateway.desk import Desk
+from commonpool.gateway.desk import Attempts
 from commonpool.gateway.errors import NS_PER_MS, RUN_TIME, ApiError, of_refusal
 from commonpool.gateway.http import Outlet
 from commonpool.gateway.overheard import Heard, Overheard
@@ -42,11 +42,14 @@ _RECALLED: Final = b"x-commonpool-cache: hit\r\n"
 class Place(Protocol):
     """What an exchange needs of the gateway. `clock` gives nanoseconds since the epoch."""
 
-    desk: Desk
     pool: Pool
     pulse: Pulse
     clock: Callable[[], int]
     limits: Callable[[str, str, str], bytes]
+
+    @property
+    def desk(self) -> Attempts:
+        """Who hears of its attempts."""
 
     def slow(self, error: ApiError, tenant: str, key: str, parts: Iterable[bytes]) -> None:
         """Have an error held back, where its client asks the same again and again; `parts` are the request."""

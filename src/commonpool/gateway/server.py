@@ -18,14 +18,16 @@ from commonpool.access import tls
 from commonpool.access.handshake import Door
 from commonpool.config.structs import Address, Config, Timeouts
 from commonpool.core.events import Recalled
-from commonpool.core.model import Endpoint
+from commonpool.core.model import Endpoint, Request
 from commonpool.gateway import wire
 from commonpool.gateway.chunked import too_large
 from commonpool.gateway.desk import Desk
 from commonpool.gateway.errors import ApiError, model_not_found
 from commonpool.gateway.head import Head
-from commonpool.gateway.http import BUSY, Purse, ServerConnection, crowded
+from commonpool.gateway.http import BUSY, Outlet, Purse, ServerConnection, crowded
 from commonpool.gateway.identity import Principal
+from commonpool.gateway.later import PATH as LATER
+from commonpool.gateway.later import Errands, no_such
 from commonpool.gateway.overheard import Heard
 from commonpool.gateway.prompts import Tap
 from commonpool.gateway.pulse import BEAT_NS, Pulse
@@ -60,7 +62,7 @@ class Gateway:
     `ready` says whether every model has a replica, or a sentence why not. `limits` gives the rate-limit header lines of
     a tenant, an app and a key, each with its end. `failed(status, code)` hears of each error that is answered,
     `slowed(tenant, why)` of each that is held back, `spoken` of all that is asked and answered of the tenants of
-    `log_prompts`.
+    `log_prompts`. `later` keeps what is answered later; without it nothing is.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Gateway:
         failed: Callable[[int, str], None] = lambda _status, _code: None,
         slowed: Callable[[str, str], None] = lambda _tenant, _why: None,
         listener: Listener | None = None,
+        later: Errands | None = None,
     ) -> None:
         self.desk = desk
         self.clock = clock
@@ -106,6 +109,9 @@ class Gateway:
         self._config = config
         self.body_bytes_max = config.body_bytes_max
         self._rules = Rules(config)
+        self._later = later
+        if later is not None:
+            later.open(self)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -158,13 +164,17 @@ class Gateway:
             connection.retire()
             if isinstance(connection.exchange, HeldBack):
                 connection.exchange.tell()
+        if self._later is not None:
+            self._later.stop(at_once=False)
         deadline = loop.time() + within_ns / NS_PER_S
-        while self.open_exchanges and loop.time() < deadline:  # noqa: ASYNC110 - spares the hot path a signal
+        while self._busy and loop.time() < deadline:  # noqa: ASYNC110 - spares the hot path a signal
             await asyncio.sleep(min(0.02, max(0.0, deadline - loop.time())))
         left = [each.exchange for each in self.connections if isinstance(each.exchange, Exchange)]
         # Those that wait first: what is cut makes room, and none of them is to be sent on only to be cut.
         for exchange in sorted(left, key=lambda each: each.runs):
             exchange.cut()
+        if self._later is not None:
+            self._later.stop(at_once=True)
         return len(left)
 
     async def close(self) -> None:
@@ -179,6 +189,8 @@ class Gateway:
             self._watching.cancel()
         if self._door is not None:
             self._door.close()
+        if self._later is not None:
+            self._later.stop(at_once=True)
         for connection in tuple(self.connections):
             connection.cut()
         while self.connections:  # noqa: ASYNC110 - as above
@@ -192,12 +204,19 @@ class Gateway:
         """Requests that wait or run."""
         return sum(connection.state is BUSY for connection in self.connections)
 
+    @property
+    def _busy(self) -> bool:
+        """Whether anything is under way that may be waited for."""
+        return self.open_exchanges > 0 or (self._later is not None and self._later.running > 0)
+
     def beat(self) -> None:
         """Refresh the time and act on whatever is overdue; called by a timer twice a second."""
         self.pulse.beat(self._monotonic(), self.clock())
         timeouts = self._patience()
         for connection in tuple(self.connections):
             connection.overdue(self.pulse.now_ns, timeouts)
+        if self._later is not None:
+            self._later.overdue(self.pulse.now_ns)
         self.pool.sweep()
         self._recall.sweep(self.pulse.now_ns)
 
@@ -233,16 +252,17 @@ class Gateway:
     def purse(self, principal: Principal | None) -> Purse:
         tenant = "" if principal is None else principal.tenant
         purse = self._purses.get(tenant)
-        if purse is None:
-            purse = self._purses[tenant] = Purse()
-        return purse
+        return self.purse_of(tenant) if purse is None else purse
+
+    def purse_of(self, tenant: str) -> Purse:
+        return self._purses.setdefault(tenant, Purse())
 
     def refused(self, error: ApiError) -> None:
         self._failed(error.status, error.code)
 
     def admit(self, head: Head, length: int, peer: str | None) -> Principal | None:
         if head.path not in _ENDPOINTS or head.method != "POST":
-            _check_path(head)
+            self._check_path(head)
             if head.path in (_HEALTH, _READY):
                 return None
         if self.draining:
@@ -258,10 +278,30 @@ class Gateway:
             raise crowded()
         return principal
 
+    def _check_path(self, head: Head) -> None:
+        """Raise for a path that is not there (404) or a method it does not take (405)."""
+        path = head.path
+        if path in _ENDPOINTS:
+            methods: tuple[str, ...] = ("POST",)
+        elif path in (_HEALTH, _READY):
+            methods = ("GET", "HEAD")
+        elif path == _MODELS or path.startswith(_MODELS + b"/"):
+            methods = ("GET",)
+        elif path.startswith(LATER) and self._later is not None:
+            methods = ("GET", "DELETE")
+        else:
+            paths = _PATHS if self._later is None else f"{_PATHS}, {LATER.decode()}{{id}}"
+            raise ApiError(404, "path_not_found", f"There is nothing at this path; there are {paths}.")
+        if head.method not in methods:
+            allow = ", ".join(methods)
+            raise ApiError(405, "method_not_allowed", f"This path takes {allow}.", allow=allow)
+
     def begin(self, connection: ServerConnection, head: Head, principal: Principal | None, body: bytes) -> None:
         endpoint = _ENDPOINTS.get(head.path)
         if principal is None:
             self._answer_health(connection, head)
+        elif endpoint is None and head.path.startswith(LATER):
+            self._answer_later(connection, head, principal)
         elif endpoint is None:
             self._answer_models(connection, head, principal)
         else:
@@ -274,12 +314,15 @@ class Gateway:
                 connection.fail(error, request_id, self._limits_of(principal))
                 return
             trace = b"" if head.traceparent is None else b"traceparent: %b\r\n" % head.traceparent
-            outlet = self._tap.on(connection, request, self.clock(), body) if self._tap.tenants else connection
+            outlet = self.tapped(connection, request, body) if self._tap.tenants else connection
             exchange = Exchange(self, outlet, request, ask, trace, sizes)
             connection.exchange = exchange
             question = self._recall.question(request, ask) if self._recall.used else None
             if question is None or not self._recalled(question, exchange):
-                self.desk.submit(request, exchange)
+                if head.later and self._later is not None and request.tenant in self._config.later:
+                    self._later.submit(connection, exchange, ask, sizes, trace, len(body))
+                else:
+                    self.desk.submit(request, exchange)
 
     def _recalled(self, question: Question, exchange: Exchange) -> bool:
         """Whether its answer is kept; if not, it will be, if it may."""
@@ -295,6 +338,10 @@ class Gateway:
         self._recall.keep(question, heard, exchange.served, self.pulse.now_ns)
 
     # -- Place: what the exchanges call beside -------------------------------------------------------------------------
+
+    def tapped(self, outlet: Outlet, request: Request, asked: bytes) -> Outlet:
+        """Where an answer is to be written, so that whoever keeps prompts hears of it."""
+        return self._tap.on(outlet, request, self.clock(), asked)
 
     def slow(self, error: ApiError, tenant: str, key: str, parts: Iterable[bytes]) -> None:
         if self.draining:
@@ -324,27 +371,21 @@ class Gateway:
         )
         connection.answer(200, self._limits_of(principal), msgspec.json.encode(answer))
 
+    def _answer_later(self, connection: ServerConnection, head: Head, principal: Principal) -> None:
+        """What was taken to be answered later: for whoever has a key of the app that asked it, and nobody else."""
+        name = head.path[len(LATER) :].decode(errors="replace")
+        limits = self._limits_of(principal)
+        place = None if self._later is None else self._later.keeper.find(principal.tenant, principal.app, name)
+        if self._later is None or place is None:
+            connection.fail(no_such(name), headers=limits)
+        else:
+            self._later.ask(connection, head.method, place, limits)
+
     def _limits_of(self, principal: Principal) -> bytes:
         return self.limits(principal.tenant, principal.app, principal.key_id)
 
     def _model(self, name: str) -> dict[str, str | int]:
         return {"id": name, "object": "model", "created": self._created_s, "owned_by": "commonpool"}
-
-
-def _check_path(head: Head) -> None:
-    """Raise for a path that is not there (404) or a method it does not take (405)."""
-    path = head.path
-    if path in _ENDPOINTS:
-        methods: tuple[str, ...] = ("POST",)
-    elif path in (_HEALTH, _READY):
-        methods = ("GET", "HEAD")
-    elif path == _MODELS or path.startswith(_MODELS + b"/"):
-        methods = ("GET",)
-    else:
-        raise ApiError(404, "path_not_found", f"There is nothing at this path; there are {_PATHS}.")
-    if head.method not in methods:
-        allow = ", ".join(methods)
-        raise ApiError(405, "method_not_allowed", f"This path takes {allow}.", allow=allow)
 
 
 def _unknown_key(authorization: bytes | None, peer: str | None) -> ApiError:

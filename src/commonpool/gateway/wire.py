@@ -52,6 +52,7 @@ _USUAL: Final = frozenset(
 )  # fmt: skip
 _TEMPLATE_FIELD: Final = "chat_template_kwargs"  # its names are variables of the engine's template, and arguments
 PROMPT_FIELD: Final[dict[Endpoint, str]] = {"chat": "messages", "completions": "prompt", "embeddings": "input"}
+_OF_STREAMS: Final = frozenset({"stream", "stream_options"})
 _INCLUDE_USAGE: Final = Raw(b'{"include_usage":true}')
 _TRUE: Final = Raw(b"true")
 _NULL: Final = Raw(b"null")
@@ -98,6 +99,10 @@ class Ask(msgspec.Struct, gc=False):
         if self.tokens_out_max is None and self.endpoint != "embeddings":
             self.tokens_out_max = each = max(1, tokens // self.sequences)
             self.fields["max_tokens"] = Raw(b"%d" % each)
+
+    def whole_body(self) -> bytes:
+        """The body that asks for the answer in one piece, whatever the client wants."""
+        return _encode({name: raw for name, raw in self.fields.items() if name not in _OF_STREAMS})
 
     def body(self, served_model: str, more: Mapping[str, bytes] = _NOTHING) -> bytes:
         """The body for an engine that knows the model as `served_model`; `more` are fields that the gateway adds, each

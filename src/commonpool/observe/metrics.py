@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from commonpool import __version__
-from commonpool.core.model import NS_PER_S, RECALLED, Outcome, UsageRecord
+from commonpool.core.model import LATER, NS_PER_S, RECALLED, Outcome, UsageRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LABEL_VALUES_MAX = 1000
@@ -170,13 +170,17 @@ class Meter:
         series.cached += record.tokens_cached
         series.output += record.tokens_out
         series.milli_gpu_ns += record.milli_gpu_ns
+        if record.endpoint != LATER:  # which may wait for hours, and nobody for it
+            self._time(series, record)
+        for loan in record.loans:
+            parties = (self._bounded("tenant", loan.lender), self._bounded("tenant", loan.borrower))
+            self._loans[parties] = self._loans.get(parties, 0) + loan.milli_gpu * (loan.end_ns - loan.start_ns)
+
+    def _time(self, series: _Series, record: UsageRecord) -> None:
         series.wait.observe(record.wait_ns)
         series.total.observe(record.total_ns)
         if record.first_token_ns:
             series.first_token.observe(record.first_token_ns)
-        for loan in record.loans:
-            parties = (self._bounded("tenant", loan.lender), self._bounded("tenant", loan.borrower))
-            self._loans[parties] = self._loans.get(parties, 0) + loan.milli_gpu * (loan.end_ns - loan.start_ns)
 
     def refused(self, tenant: str, reason: str) -> None:
         """A request was refused; the gateway counts here those that never reached the core. tenant "" is unknown."""

@@ -8,7 +8,7 @@ from collections import deque
 
 import msgspec
 
-from commonpool.core.model import NS_PER_S, Outcome, UsageRecord
+from commonpool.core.model import LATER, NS_PER_S, Outcome, UsageRecord
 
 WINDOW_NS = 600 * NS_PER_S  # ten minutes: long enough for a p99, short enough to be called now
 SAMPLES_MAX = 4096  # of one tenant; the newest stay
@@ -66,7 +66,9 @@ class Waits:
         self._windows: dict[str, _Window] = {}
 
     def record(self, record: UsageRecord, now_ns: int) -> None:
-        """An attempt ended, or a request ended without one."""
+        """An attempt ended, or a request ended without one. What is answered later may take hours, and is left out."""
+        if record.endpoint == LATER:
+            return
         window = self._windows.get(record.tenant) or self._open(record.tenant)
         if record.replica:
             window.samples.append((now_ns, record.wait_ns))

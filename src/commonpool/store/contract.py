@@ -12,6 +12,7 @@ from commonpool.core.model import NO_LIMITS, Limits, UsageRecord
 from commonpool.store.accounts import AccountStore
 from commonpool.store.audit import AuditStore
 from commonpool.store.jobs import JobStore
+from commonpool.store.later import LaterStore
 from commonpool.store.ledger import LedgerStore
 from commonpool.store.prompts import PromptStore
 from commonpool.store.releases import ReleaseStore
@@ -148,7 +149,16 @@ class UsageSink(Protocol):
 
 
 class Store(
-    UsageSink, JobStore, ReleaseStore, LedgerStore, AccountStore, AuditStore, SecretStore, PromptStore, Protocol
+    UsageSink,
+    JobStore,
+    ReleaseStore,
+    LedgerStore,
+    AccountStore,
+    AuditStore,
+    SecretStore,
+    PromptStore,
+    LaterStore,
+    Protocol,
 ):
     """A whole store."""
 

@@ -20,6 +20,7 @@ from commonpool.store.contract import (
 from commonpool.store.memory_accounts import MemoryAccounts
 from commonpool.store.memory_audit import MemoryAudit
 from commonpool.store.memory_jobs import MemoryJobs
+from commonpool.store.memory_later import MemoryLater
 from commonpool.store.memory_ledger import MemoryLedger
 from commonpool.store.memory_releases import MemoryReleases
 from commonpool.store.memory_secrets import MemorySecrets
@@ -38,7 +39,7 @@ from commonpool.store.summary import (
 )
 
 
-class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger, MemoryAccounts, MemoryAudit, MemorySecrets):
+class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger, MemoryAccounts, MemoryAudit, MemorySecrets, MemoryLater):
     """A `contract.Store` that forgets everything at its end and grows without bound until then."""
 
     def __init__(self) -> None:

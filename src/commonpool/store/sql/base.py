@@ -15,12 +15,26 @@ from commonpool.store.audit import AuditEntry, Head
 from commonpool.store.books import Question, posting_question
 from commonpool.store.contract import NO_FILTERS, ConfigRevision, Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, JobState
+from commonpool.store.later import LaterHead, SealedLater
 from commonpool.store.ledger import Closing, EndPlace, HourWork, Period, Reading, Reconciliation
 from commonpool.store.lock import FolderLock
 from commonpool.store.prompts import PromptHead, PromptLog, PromptPlace, SealedPrompt
 from commonpool.store.releases import Release
 from commonpool.store.secrets import DataKey
-from commonpool.store.sql import accounts, audit, configs, hour, jobs, keys, ledger, prompts, releases, secrets, usage
+from commonpool.store.sql import (
+    accounts,
+    audit,
+    configs,
+    hour,
+    jobs,
+    keys,
+    later,
+    ledger,
+    prompts,
+    releases,
+    secrets,
+    usage,
+)
 from commonpool.store.sql.connection import Connection
 from commonpool.store.summary import check_audit, check_range, query
 
@@ -215,6 +229,31 @@ class SqlStore(ABC):
         """See `PromptStore.trim_prompts`."""
         with self._transaction(durable=True) as connection:
             return prompts.trim_prompts(connection, tenant, before_ns, bytes_max)
+
+    def laters(self) -> tuple[LaterHead, ...]:
+        """See `LaterStore.laters`."""
+        with self._snapshot() as connection:
+            return later.laters(connection)
+
+    def later(self, id_: str) -> SealedLater | None:
+        """See `LaterStore.later`."""
+        with self._snapshot() as connection:
+            return later.later(connection, id_)
+
+    def add_later(self, entry: SealedLater) -> None:
+        """See `LaterStore.add_later`."""
+        with self._transaction(durable=True) as connection:
+            later.add_later(connection, entry)
+
+    def end_later(self, entry: SealedLater) -> bool:
+        """See `LaterStore.end_later`."""
+        with self._transaction(durable=True) as connection:
+            return later.end_later(connection, entry)
+
+    def delete_later(self, id_: str) -> bool:
+        """See `LaterStore.delete_later`."""
+        with self._transaction(durable=True) as connection:
+            return later.delete_later(connection, id_)
 
     def add_audit(self, entries: Sequence[AuditEntry]) -> Head:
         """See `AuditStore.add_audit`."""

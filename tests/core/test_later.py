@@ -14,7 +14,13 @@ from tests.core.worlds import CONTEXT, SLOTS, S, World, dispatched, policy, refu
 
 
 def request(name: str, who: str = "a", **more: Any) -> Request:
-    fields: dict[str, Any] = {"endpoint": "chat", "app": "app", "model": "m", "tier": "interactive", "tokens_in": 10} | more
+    fields: dict[str, Any] = {
+        "endpoint": "chat",
+        "app": "app",
+        "model": "m",
+        "tier": "interactive",
+        "tokens_in": 10,
+    } | more
     return Request(id=name, tenant=who, **fields)
 
 

@@ -249,7 +249,7 @@ class Accounts(Commons):
         for account in state.accounts.values():
             assert (account.waiting, account.asked, account.by_jobs) == (0, 0, 0)
         for site in state.all_sites():
-            assert not site.held
+            assert site.held_for is None
             for flow in site.line.flows.values():
                 assert (flow.length, flow.asked, flow.work, flow.contesting) == (0, 0, 0, False)
 

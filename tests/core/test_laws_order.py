@@ -49,7 +49,7 @@ class Order(Commons):
             pool = entry.node.pool
             for site in self.machine.state.sites_of[pool]:
                 for flow, (head, *_) in heads(site, self.world.now):
-                    if flow.rank() >= 0 and not borrows(head) and not site.held:
+                    if flow.rank() >= 0 and not borrows(head) and site.held_for is None:
                         assert not could_start(head, self.world.now, gone=entry), (head.id, entry.id)
 
     def a_head_is_the_first_of_what_has_room_under_its_own_limits(self) -> None:
@@ -91,7 +91,11 @@ class Order(Commons):
         ):  # who has a claim may use it for any of its jobs
             claim = claim or site.claimed
             claim = "" if claim == flow.tenant else claim
-        return site.held or (claim != "" and borrows(entry)) or (flow.rank() < 0 and self.has_had_more(site, flow))
+        return (
+            site.held_for is not None
+            or (claim != "" and borrows(entry))
+            or (flow.rank() < 0 and self.has_had_more(site, flow))
+        )
 
     def has_had_more(self, site: Site, flow: Flow) -> bool:
         for other in site.line.flows.values():
@@ -113,7 +117,9 @@ class Order(Commons):
                 short = any(other.free_for(its) < amount for entry in mine for other, its, amount in entry.also)
                 assert short or (devices.kept_for is not None and devices.kept_for.waiting)
             for site in state.sites_of[pool]:
-                assert not site.held or any(entry.deadline <= now for entry in waiting if entry.flow.room is site)
+                assert site.held_for is None or site.held_for in [
+                    entry for entry in waiting if entry.flow.room is site and entry.deadline <= now
+                ]
 
 
 TestOrder = Order.TestCase

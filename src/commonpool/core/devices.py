@@ -232,9 +232,14 @@ class Devices(Site):
             self.cause, self.about = Cause.POOL_FULL, ""
             if claims:
                 self.claimed = self.claimed or tenant
-        elif self.held or self.free - (0 if own else self.kept) < entry.ask or not self._placed(entry, now):
+        elif (
+            self.held_for is not None
+            or self.free - (0 if own else self.kept) < entry.ask
+            or not self._placed(entry, now)
+        ):
             self.cause, self.about = Cause.DEVICES, self.name
-            self.held = self.held or (claims and entry.deadline <= now and self._comes_free(entry))
+            if self.held_for is None and claims and entry.deadline <= now and self._comes_free(entry):
+                self.held_for = entry
         else:
             return True
         if not claims and entry.deadline <= now:

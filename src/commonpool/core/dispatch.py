@@ -5,6 +5,7 @@ use it, except what is kept for a tenant under its guarantee that waits for more
 surplus for what is large or overdue (line, sites).
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 from commonpool.core import replicas
@@ -19,10 +20,11 @@ from commonpool.core.state import State
 class Turns:
     """Whose turn it is, at every site of a state."""
 
-    __slots__ = ("state",)
+    __slots__ = ("_filled", "state")
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self._filled = False  # a limit of an app or a key, by what was started
 
     def wait(self, entry: Entry, now: int, effects: list[Effect]) -> None:
         """It waits, perhaps for no time at all."""
@@ -66,15 +68,24 @@ class Turns:
 
         1. Tenants under their guarantee, at every site. 2. The surplus, unless one of the first waits for room in the
         pool: then what frees next is earmarked for it, and nothing more is lent. Requests come before jobs, which are
-        long, except for an overdue job.
+        long, except for an overdue job. Once more where something is kept and a limit of an app or a key was filled
+        meanwhile: whoever it is kept for may not run any more.
         """
+        quota, devices, sites = self.state.quotas[pool], self.state.devices[pool], self.state.sites_of[pool]
+        self._filled = True
+        while self._filled:
+            self._filled = False
+            self._give_out(pool, sites, now, effects)
+            if not (quota.claimed or devices.claimed or any(site.held_for is not None for site in sites)):
+                return
+
+    def _give_out(self, pool: str, sites: Sequence[Site], now: int, effects: list[Effect]) -> None:
         quota = self.state.quotas[pool]
         devices = self.state.devices[pool]
-        sites = self.state.sites_of[pool]
         quota.claimed = devices.claimed = ""
         devices.borrowing = False
         for site in sites:
-            site.held = False
+            site.held_for = None
             if site.line.waiting:
                 self._serve(site, now, effects, surplus=False)
         devices.borrowing = True
@@ -95,7 +106,7 @@ class Turns:
     def _serve(self, site: Site, now: int, effects: list[Effect], *, surplus: bool) -> None:
         """Dispatch those whose turn it is at one site, one at a time."""
         line = site.line
-        while line.waiting and site.spare() and not site.held:
+        while line.waiting and site.spare() and site.held_for is None:
             found = line.next_beyond(now, site) if surplus else line.next_within(now, site)
             if found is None:
                 return
@@ -128,6 +139,7 @@ class Turns:
             for tally in entry.tallies:
                 if tally.take(held):
                     flow.account.turned(tally, now)
+                    self._filled = True
         if charged:
             entry.charged = site.service(entry)
             flow.charge(entry.charged)

@@ -78,14 +78,14 @@ class Running(Spot):
 class Site(Room):
     """A line, what it draws on, and what was learned of its speed."""
 
-    __slots__ = ("held", "line", "loans", "quota")
+    __slots__ = ("held_for", "line", "loans", "quota")
 
     def __init__(self, name: str, quota: Quota, loans: Loans) -> None:
         super().__init__(name)
         self.line = Line()
         self.quota = quota
         self.loans = loans
-        self.held = False  # one that needs much room at once has waited too long: what is free is kept for it
+        self.held_for: Entry | None = None  # it needs much room at once and has waited too long: what is free is its
 
     def spare(self) -> bool:
         """Whether anything at all could start here."""
@@ -234,11 +234,12 @@ class Serving(Site):
         if self.quota.free_for(node) < entry.ask:
             self._no_room(flow, own=node.entitled and node.use + entry.ask <= self.quota.capacity)
             return None
-        spot = None if self.held or self.free_slots <= 0 else self._roomiest(entry)
+        spot = None if self.held_for is not None or self.free_slots <= 0 else self._roomiest(entry)
         if spot is None:
             self.cause, self.about = self.busy(), self.name
-            if entry.deadline <= now and node.entitled and self.patience(flow, now) is not None:
-                self.held = True  # it needs several slots of one replica at once, and has waited long enough for them
+            overdue = entry.deadline <= now and node.entitled and self.held_for is None
+            if overdue and self.patience(flow, now) is not None:
+                self.held_for = entry  # it needs several slots of one replica at once, and has waited long enough
         return spot
 
     def starts_at_once(self, entry: Entry) -> bool:
@@ -246,7 +247,7 @@ class Serving(Site):
         node = entry.flow.node
         surplus = not node.entitled
         others = self.line.waiting > self.line.behind
-        if others or self.held or self.quota.stopped or (surplus and self.quota.claimed):
+        if others or self.held_for is not None or self.quota.stopped or (surplus and self.quota.claimed):
             return False
         if self.free_slots <= 0 or any(tally.full for tally in entry.tallies):
             return False

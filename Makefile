@@ -64,8 +64,23 @@ help: ## list the targets
 up: $(RUN) $(wildcard $(COMPILED)/.made) ## set up and start the product (CONFIG=commonpool.yaml)
 	@exec $(if $(wildcard $(COMPILED)/.made),env PYTHONPATH="$(CURDIR)/$(COMPILED)") $(BIN)/commonpool up "$(CONFIG)"
 
+# Programs that tests start and PyPI does not have, with the Debian packages they are in. Whoever may, gets them here; for
+# anybody else the tests that need one that is missing are skipped, and say so.
+DEBIAN := chromium:chromium promtool:prometheus pg_lsclusters:postgresql
+
+.PHONY: debian
+debian:
+	@missing=""; for each in $(DEBIAN); do \
+		command -v "$${each%%:*}" >/dev/null 2>&1 || missing="$$missing $${each##*:}"; done; \
+	test -z "$$missing" || { \
+		if test "$$(id -u)" = 0 && command -v apt-get >/dev/null 2>&1; then \
+			echo "installing$$missing"; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing; } \
+				>/dev/null 2>&1 || echo "could not install$$missing; tests that need it are skipped"; \
+		else echo "tests that need one of these Debian packages are skipped:$$missing"; fi; }
+
 .PHONY: test
-test: lint focus ## set up and run everything that CI runs
+test: lint focus debian ## set up and run everything that CI runs
 	@$(BIN)/python -m pytest -q
 
 .PHONY: test-security

@@ -1,0 +1,289 @@
+"""The frame of every page: who reads, in which language, zone and theme; what a page is; how it asks and answers.
+
+A page's `show` takes a `View` and returns what `View.render` makes. What the API refuses becomes a page that says so.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode
+from zoneinfo import ZoneInfo
+
+import jinja2
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from commonpool import __version__
+from commonpool.access import browsers
+from commonpool.access.permissions import Permission
+from commonpool.api import people_wire
+from commonpool.api.http import SAFE
+from commonpool.api.visits import headers_of
+from commonpool.console import figures, files, languages
+from commonpool.console.asking import Problem, RefusedError, Value, ask
+from commonpool.console.languages import Words
+
+HEADERS: Final = {
+    **SAFE,
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+}
+FORM_BYTES_MAX: Final = 1024 * 1024  # a configuration in a text area fits
+FIELDS_MAX: Final = 200
+SEE_OTHER: Final = 303
+THEMES: Final = ("auto", "light", "dark")
+LANGUAGE, THEME, ZONE = "commonpool-language", "commonpool-theme", "commonpool-zone"  # cookies
+_ZONE: Final = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,2}")
+
+Group = Literal["now", "work", "money", "access"]
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Form(msgspec.Struct, frozen=True):
+    """The fields of a form, of which the last one of a name counts, and all the values of a name."""
+
+    fields: Mapping[str, str]
+    pairs: tuple[tuple[str, str], ...]
+
+    def get(self, name: str, usual: str = "") -> str:
+        return self.fields.get(name, usual).strip()
+
+    def all(self, name: str) -> tuple[str, ...]:
+        return tuple(value for key, value in self.pairs if key == name)
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page, or with `act` what a form posts to.
+
+    `name` is its key in the languages: `NAME.title` is its title and its word in the menu. It is in the menu where it
+    has a `group`, for whoever has one of the permissions it `needs`, anywhere or, where it is the `platform`'s, there;
+    `key` is its letter after `g`. An `open` one is for everybody, and knows nobody.
+    """
+
+    path: str
+    name: str
+    show: "Show | None" = None
+    act: "Act | None" = None
+    needs: tuple[Permission, ...] = ()
+    group: Group | None = None
+    key: str = ""
+    platform: bool = False
+    open: bool = False
+
+
+class Look(msgspec.Struct, frozen=True):
+    """How somebody wants to read: words, time zone and theme. `zone_known`: the browser has said it."""
+
+    words: Words
+    zone: ZoneInfo
+    zone_known: bool
+    theme: str
+
+
+class View:
+    """One visit of a page. `me` is None where nobody is known, and for pages that need nobody."""
+
+    def __init__(self, house: "House", request: Request, page: Page, look: Look, me: people_wire.Me | None) -> None:
+        self._house = house
+        self.request = request
+        self.page = page
+        self.look = look
+        self.me = me
+
+    @property
+    def words(self) -> Words:
+        return self.look.words
+
+    @property
+    def path(self) -> dict[str, str]:
+        """What the page's path names: `/tenants/{name}`."""
+        return dict(self.request.path_params)
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query_params
+
+    def may(self, permission: str, tenant: str | None = None) -> bool:
+        """Whether the reader has this permission: to this tenant, or anywhere. The API decides; this only hides."""
+        for each in self.me.may if self.me else ():
+            if each.permission == permission:
+                return tenant is None or each.tenants is None or tenant in each.tenants
+        return False
+
+    def may_platform(self, permission: str) -> bool:
+        """Whether the reader has this permission for what is the platform's."""
+        return any(each.permission == permission and each.platform for each in (self.me.may if self.me else ()))
+
+    async def get(self, path: str, answer: type[T], **query: Value) -> T:
+        """What the API answers to the reader. Raises RefusedError, which becomes a page."""
+        return await ask(self.request, "GET", path, answer, query)
+
+    async def attempt(self, path: str, answer: type[T], **query: Value) -> T | Problem:
+        """The same for a part of a page that says itself what it did not get."""
+        try:
+            return await self.get(path, answer, **query)
+        except RefusedError as error:
+            return Problem(error.status, str(error))
+
+    async def send(self, method: str, path: str, answer: type[T], body: Any = None, **query: Value) -> T:
+        """Have the API change something, as the reader. Raises RefusedError."""
+        return await ask(self.request, method, path, answer, query, body)
+
+    def render(self, template: str, *, code: int = 200, **values: Any) -> Response:
+        """The page; of a visit that only refreshes it, what is in its block `live`."""
+        partial = "hx-request" in self.request.headers
+        content = self._house.render(template, self, "bare.html" if partial else "frame.html", values)
+        return HTMLResponse(content, code, HEADERS)
+
+    def go(self, path: str, said: str = "") -> Response:
+        """Go on to a page of ours after a change; there the message of the key `said` is shown."""
+        where = browsers.local_path(path)
+        if said:
+            where += ("&" if "?" in where else "?") + urlencode({"said": said})
+        return RedirectResponse(where, SEE_OTHER, HEADERS)
+
+
+Show = Callable[[View], Awaitable[Response]]
+Act = Callable[[View, Form], Awaitable[Response]]
+Serve = Callable[[Request], Awaitable[Response]]
+
+
+class House:
+    """What the pages have in common, made once: templates, words, files, the menu."""
+
+    def __init__(self, pages: Sequence[Page]) -> None:
+        self.pages = tuple(pages)
+        self.words = languages.load()
+        self.files = files.load()
+        self.environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("commonpool.console", "templates"),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+            auto_reload=False,
+        )
+        self.environment.globals.update(
+            version=__version__,
+            files=self.files.addresses,
+            languages=languages.LANGUAGES,
+            themes=THEMES,
+            figures=figures,
+        )
+        self.environment.tests["problem"] = lambda value: isinstance(value, Problem)
+
+    def routes(self) -> list[BaseRoute]:
+        made: list[BaseRoute] = list(self.files.routes)
+        for page in self.pages:
+            if page.show is not None:
+                made.append(Route(page.path, self._served(page, page.show), methods=["GET"]))
+            if page.act is not None:
+                made.append(Route(page.path, self._served(page, _of_form(page.act)), methods=["POST"]))
+        return made
+
+    def render(self, template: str, view: View, layout: str, values: Mapping[str, Any]) -> str:
+        zone = view.look.zone
+        query = [(name, value) for name, value in view.request.query_params.multi_items() if name != "said"]
+        said = view.query.get("said", "")
+        return self.environment.get_template(template).render(
+            layout=layout,
+            view=view,
+            me=view.me,
+            may=view.may,
+            may_platform=view.may_platform,
+            t=view.words,
+            look=view.look,
+            here=quote(view.request.url.path) + (f"?{urlencode(query)}" if query else ""),
+            menu=self._menu(view),
+            said=said if view.words.has(said) else "",
+            moment=lambda at_ns: figures.moment(at_ns, zone),
+            clock=lambda at_ns: figures.clock(at_ns, zone),
+            day=lambda at_ns: figures.day(at_ns, zone),
+            **values,
+        )
+
+    def _menu(self, view: View) -> dict[str, list[Page]]:
+        groups: dict[str, list[Page]] = {}
+        for page in self.pages:
+            able = view.may_platform if page.platform else view.may
+            if page.group is not None and view.me and (not page.needs or any(map(able, page.needs))):
+                groups.setdefault(page.group, []).append(page)
+        return groups
+
+    def _served(self, page: Page, answer: Show) -> Serve:
+        """The same where the reader is known, and what the API refuses is said on a page."""
+
+        async def serve(request: Request) -> Response:
+            view = View(self, request, page, self.look(request), None)
+            try:
+                if not page.open:
+                    view.me = await view.get("/admin/v1/me", people_wire.Me)
+                return await answer(view)
+            except ClientDisconnect:
+                return Response(status_code=400)  # nobody reads it
+            except RefusedError as error:
+                return self._refused(view, error)
+            except Exception:
+                log.exception("the page %s failed", request.url.path)
+                return self._refused(view, RefusedError(500, "the console failed at this; the product's log says why"))
+
+        return serve
+
+    def _refused(self, view: View, error: RefusedError) -> Response:
+        return view.render("refused.html", code=error.status, problem=Problem(error.status, str(error)))
+
+    def look(self, request: Request) -> Look:
+        """As the reader's cookies say, else their browser; the zone is UTC until the browser has said its own."""
+        language = request.cookies.get(LANGUAGE, "")
+        if language not in languages.LANGUAGES:
+            language = languages.preferred(request.headers.get("accept-language", ""))
+        theme = request.cookies.get(THEME, "")
+        zone = _zone(request.cookies.get(ZONE, ""))
+        return Look(
+            words=self.words[language],
+            zone=zone or ZoneInfo("UTC"),
+            zone_known=zone is not None,
+            theme=theme if theme in THEMES else "auto",
+        )
+
+
+def _zone(name: str) -> ZoneInfo | None:
+    """The time zone of this name, where there is one."""
+    try:
+        return ZoneInfo(name) if _ZONE.fullmatch(name) else None
+    except (KeyError, ValueError, OSError):
+        return None
+
+
+def _of_form(act: Act) -> Show:
+    async def answer(view: View) -> Response:
+        return await act(view, await _form(view.request))
+
+    return answer
+
+
+async def together(*questions: Awaitable[Any]) -> list[Any]:
+    """The answers of several questions, asked at the same time."""
+    return await asyncio.gather(*questions)
+
+
+async def _form(request: Request) -> Form:
+    """The fields of a form, if it is one of ours. Raises RefusedError."""
+    if not browsers.is_own_page(headers_of(request)):
+        raise RefusedError(403, "this form was not sent by a page of this host; open the page and try again")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > FORM_BYTES_MAX:
+            raise RefusedError(413, f"the form is longer than {FORM_BYTES_MAX} bytes; send less, or use the command")
+    try:
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+    except ValueError:
+        raise RefusedError(400, "the form cannot be read; open the page and try again") from None
+    return Form(dict(pairs), tuple(pairs))

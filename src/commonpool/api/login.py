@@ -36,9 +36,11 @@ FIELDS_MAX = 8
 
 SEE_OTHER = 303
 
-# These pages have forms, which the others have not.
+# These pages have forms, which the others have not. Of a page without any referrer a browser says the origin `null`, and
+# its forms would be those of nobody.
 FORMS = {
     **SAFE,
+    "referrer-policy": "same-origin",
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
 }
 

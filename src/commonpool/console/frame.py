@@ -21,19 +21,17 @@ from commonpool import __version__
 from commonpool.access import browsers
 from commonpool.access.permissions import Permission
 from commonpool.api import people_wire
-from commonpool.api.http import SAFE
+from commonpool.api.login import FORMS
 from commonpool.api.visits import headers_of
 from commonpool.console import figures, files, languages
 from commonpool.console.asking import Problem, RefusedError, Value, ask
 from commonpool.console.languages import Words
 
-HEADERS: Final = {
-    **SAFE,
-    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
-}
+HEADERS: Final = FORMS
 FORM_BYTES_MAX: Final = 1024 * 1024  # a configuration in a text area fits
 FIELDS_MAX: Final = 200
 SEE_OTHER: Final = 303
+FORBIDDEN: Final = 403
 THEMES: Final = ("auto", "light", "dark")
 LANGUAGE, THEME, ZONE = "commonpool-language", "commonpool-theme", "commonpool-zone"  # cookies
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,2}")
@@ -130,6 +128,12 @@ class View:
             return await self.get(path, answer, **query)
         except RefusedError as error:
             return Problem(error.status, str(error))
+
+    async def wish(self, needs: Permission, path: str, answer: type[T], **query: Value) -> T | Problem:
+        """The same, but not asked where the reader has this permission nowhere: the audit log is not for layouts."""
+        if not self.may(needs):
+            return Problem(FORBIDDEN, "")
+        return await self.attempt(path, answer, **query)
 
     async def send(self, method: str, path: str, answer: type[T], body: Any = None, **query: Value) -> T:
         """Have the API change something, as the reader. Raises RefusedError."""

@@ -75,7 +75,7 @@ const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 if (zone && zone !== document.body.dataset.zone) {
   document.cookie = `commonpool-zone=${zone}; path=/; max-age=31536000; samesite=strict`;
   if (live) refresh();
-  if (document.cookie.includes("commonpool-zone=") && !sessionStorage.getItem("zone")) {
+  else if (document.cookie.includes("commonpool-zone=") && !sessionStorage.getItem("zone")) {
     sessionStorage.setItem("zone", zone); // once: the server may not know it
     location.reload();
   }

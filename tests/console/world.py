@@ -1,4 +1,4 @@
-"""A running product for the console's browser tests: nodes, an engine that takes its time, people with accounts, load."""
+"""A running product for browser tests: nodes, an engine that takes its time, people with accounts, load."""
 
 import contextlib
 import http.client
@@ -27,7 +27,10 @@ models:
     gpu: 1_gpu
     slots: 4
     context: 4096
-    engine: {{kind: attached, urls: ["http://127.0.0.1:{engine}/a", "http://127.0.0.1:{engine}/b"], devices: [node-1/0, node-1/1]}}
+    engine:
+      kind: attached
+      urls: ["http://127.0.0.1:{engine}/a", "http://127.0.0.1:{engine}/b"]
+      devices: [node-1/0, node-1/1]
 prices: {{currency: EUR, gpu_hour: {{main: 2.50}}}}
 costs:
   - {{name: machine room, layer: infrastructure, month: 4000, split: guaranteed}}

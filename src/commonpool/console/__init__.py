@@ -8,12 +8,13 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
-from commonpool.console import look, overview
+from commonpool.console import look, overview, platform
 from commonpool.console.frame import House, Page
 
 # In the order of the menu.
 PAGES: Final[tuple[Page, ...]] = (
     *overview.PAGES,
+    *platform.PAGES,
     *look.PAGES,
 )
 

@@ -6,6 +6,7 @@ A page's `show` takes a `View` and returns what `View.render` makes. What the AP
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
@@ -62,6 +63,7 @@ class Page(msgspec.Struct, frozen=True):
     `name` is its key in the languages: `NAME.title` is its title and its word in the menu. It is in the menu where it
     has a `group`, for whoever has one of the permissions it `needs`, anywhere or, where it is the `platform`'s, there;
     `key` is its letter after `g`. An `open` one is for everybody, and knows nobody.
+    Of a `shared` one what is live follows from what the reader may do alone, so those who may the same share it.
     """
 
     path: str
@@ -73,6 +75,7 @@ class Page(msgspec.Struct, frozen=True):
     key: str = ""
     platform: bool = False
     open: bool = False
+    shared: bool = False
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -106,6 +109,11 @@ class View:
     @property
     def query(self) -> Mapping[str, str]:
         return self.request.query_params
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether only what is live is asked for."""
+        return "hx-request" in self.request.headers
 
     def may(self, permission: str, tenant: str | None = None) -> bool:
         """Whether the reader has this permission: to this tenant, or anywhere. The API decides; this only hides."""
@@ -141,8 +149,7 @@ class View:
 
     def render(self, template: str, *, code: int = 200, **values: Any) -> Response:
         """The page; of a visit that only refreshes it, what is in its block `live`."""
-        partial = "hx-request" in self.request.headers
-        content = self._house.render(template, self, "bare.html" if partial else "frame.html", values)
+        content = self._house.render(template, self, "bare.html" if self.refreshes else "frame.html", values)
         return HTMLResponse(content, code, HEADERS)
 
     def go(self, path: str, said: str = "") -> Response:
@@ -151,6 +158,44 @@ class View:
         if said:
             where += ("&" if "?" in where else "?") + urlencode({"said": said})
         return RedirectResponse(where, SEE_OTHER, HEADERS)
+
+
+class Shared:
+    """Answers that several readers are given: who asks within `KEPT_S` of another one who may the same.
+
+    Who asks is identified each time, so a session that is over gets nothing. `clock` gives seconds.
+    """
+
+    KEPT_S = 3.0
+    KEPT_MAX = 32
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._kept: dict[bytes, tuple[float, asyncio.Future[Response]]] = {}
+
+    async def answer(self, view: View, show: "Show") -> Response:
+        key = msgspec.json.encode(
+            (
+                str(view.request.url.replace(netloc="", scheme="")),
+                view.words.language,
+                view.look.zone.key,
+                view.look.zone_known,
+                view.me.may if view.me else (),
+            )
+        )
+        now = self._clock()
+        for old in [each for each, (until, _) in self._kept.items() if until <= now]:
+            del self._kept[old]
+        if key in self._kept:
+            return await asyncio.shield(self._kept[key][1])
+        asked = asyncio.ensure_future(show(view))
+        if len(self._kept) < self.KEPT_MAX:
+            self._kept[key] = (now + self.KEPT_S, asked)
+        try:
+            return await asyncio.shield(asked)
+        except Exception:
+            self._kept.pop(key, None)
+            raise
 
 
 Show = Callable[[View], Awaitable[Response]]
@@ -163,6 +208,7 @@ class House:
 
     def __init__(self, pages: Sequence[Page]) -> None:
         self.pages = tuple(pages)
+        self._shared = Shared(time.monotonic)
         self.words = languages.load()
         self.files = files.load()
         self.environment = jinja2.Environment(
@@ -228,6 +274,8 @@ class House:
             try:
                 if not page.open:
                     view.me = await view.get("/admin/v1/me", people_wire.Me)
+                if page.shared and view.refreshes:
+                    return await self._shared.answer(view, answer)
                 return await answer(view)
             except ClientDisconnect:
                 return Response(status_code=400)  # nobody reads it

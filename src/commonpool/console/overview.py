@@ -1,5 +1,4 @@
-"""The first screen: how what is the reader's stands now, what was promised and kept, what it costs, what was decided.
-"""
+"""The first screen: how what is the reader's stands, what was promised and kept, what it costs, what was decided."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -163,4 +162,4 @@ async def _reconciliation(
     )
 
 
-PAGES = (Page("/", "overview", show, needs=(Permission.READ_STATUS,), group="now", key="o"),)
+PAGES = (Page("/", "overview", show, needs=(Permission.READ_STATUS,), group="now", key="o", shared=True),)

@@ -2,7 +2,7 @@
 "use strict";
 
 const POLL_MS = 5000; // where events are refused
-const LEAST_MS = 2000; // between two refreshes, however much happens
+const LEAST_MS = 4000; // between two refreshes, however much happens
 const MOST_MS = 30000; // without an event: ages and clocks go on
 const RETRY_MS = 60000;
 
@@ -37,6 +37,9 @@ function listen() {
   source.onopen = () => { polling = false; say("live"); };
   const heard = () => { wanted = true; };
   for (const kind of ["message", "changed", "decision"]) source.addEventListener(kind, heard);
+  source.addEventListener("over", () => { // the session does not count any more
+    location.href = `/login?next=${encodeURIComponent(location.pathname)}`;
+  });
   source.onerror = () => {
     polling = true;
     say("polled");
@@ -74,7 +77,7 @@ if (live) {
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 if (zone && zone !== document.body.dataset.zone) {
   document.cookie = `commonpool-zone=${zone}; path=/; max-age=31536000; samesite=strict`;
-  if (live) refresh();
+  if (live) document.addEventListener("DOMContentLoaded", refresh); // htmx is ready by then
   else if (document.cookie.includes("commonpool-zone=") && !sessionStorage.getItem("zone")) {
     sessionStorage.setItem("zone", zone); // once: the server may not know it
     location.reload();

@@ -1,6 +1,6 @@
 """A running product to test the admin API with: the store in memory, everything else as it is told."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -13,15 +13,18 @@ from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
 from commonpool.access.secrets import MasterKey, Masters, Vault
 from commonpool.api import views, wire
-from commonpool.api.operations import ConflictError
+from commonpool.api.operations import ConflictError, Passed
 from commonpool.app.billing import Bills
+from commonpool.app.feed import Feed
 from commonpool.config import Config, Sources, parse_sources
 from commonpool.control.prompts import Prompts
+from commonpool.control.waits import WaitBooks
 from commonpool.core import moves, underuse
 from commonpool.core.events import Released
 from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
 from commonpool.core.model import UsageRecord
+from commonpool.core.standing import Before, Passage, Standing, together
 from commonpool.core.trial import Trial
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
@@ -126,7 +129,16 @@ class FakeOperations:
         self._config = parse_sources(self._sources)
         self.now = NOW
         self.fake_bills = Bills(self.store, lambda: self._config, self.now_ns, lambda: None)
+        self.wait_books = WaitBooks(
+            self.store,
+            clock=self.now_ns,
+            policy=lambda: self._config.policy,
+            flush=lambda: None,
+            pause=lambda _: None,
+        )
         self.machine = Machine(self._config.policy)
+        self.fake_feed = Feed("run")
+        self.first_tokens: dict[str, int] = {}
         self.underused: tuple[underuse.Underuse, ...] = ()
         self.callers = {ADMIN: by_admin_key("k1"), KEY_OF_A: by_data_key("k2", "a", "default")}
         self.fake_authority = Authority(POLICIES)
@@ -221,7 +233,7 @@ class FakeOperations:
     def ready(self) -> tuple[bool, str]:
         return not self.missing, self.missing or "ready"
 
-    def metrics(self) -> bytes:
+    async def metrics(self) -> bytes:
         return b"commonpool_requests_total 7\n"
 
     def config(self) -> Config:
@@ -259,11 +271,27 @@ class FakeOperations:
     ) -> Sequence[UsageRecord]:
         return self.store.records(since_ns, until_ns, after, limit, tenants)
 
+    def feed(self) -> Feed:
+        return self.fake_feed
+
+    def standing(self, request_id: str) -> Standing | None:
+        return self.machine.standing(request_id, self.now)
+
+    def running(self, request_id: str) -> Passed | None:
+        record = self.machine.noted(request_id, self.now)
+        return None if record is None else Passed(record, self.first_tokens.get(request_id, 0))
+
+    async def before(self, passage: Passage) -> Mapping[str, Before]:
+        return together(self.machine.before(passage), self.store.before(passage, 3600 * 10**9))
+
     def live(self, request_id: str) -> wire.LiveRequest | None:
         return self.open_requests.get(request_id)
 
     def jobs(self) -> FakeJobs:
         return self.fake_jobs
+
+    def waits(self) -> WaitBooks:
+        return self.wait_books
 
     def bills(self) -> Bills:
         return self.fake_bills

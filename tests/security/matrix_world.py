@@ -12,6 +12,7 @@ from commonpool.access.callers import Binding, Caller, by_admin_key, by_data_key
 from commonpool.api import routes, wire
 from commonpool.core.model import Hardware, Job, Loan, LoanEnd
 from commonpool.core.underuse import Underuse
+from commonpool.observe.decisions import Decision
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Key
 from commonpool.store.jobs import JobRecord, Task
@@ -128,15 +129,20 @@ def world() -> FakeOperations:
     product.now = at(NOW)
     product.tenants = tuple(msgspec.structs.replace(TENANT, name=tenant) for tenant in (OWN, FOREIGN, THIRD))
     product.loans_now = tuple(wire.LoanStatus(THIRD, tenant, 100, 1, BEFORE, due=False) for tenant in (OWN, FOREIGN))
+    for tenant in (OWN, FOREIGN):
+        said = f"{tenant} has another quota, says {things(tenant).note}"
+        product.fake_feed.decisions.add(Decision(BEFORE, "quota", said, (tenant,), subject=tenant))
+    product.wait_books.look()
+    product.fake_feed.close()  # so that whoever listens has what there is, and no more
     product.underused = tuple(Underuse(tenant, "main", 2000, 80, 100, 20, 500, 500) for tenant in (OWN, FOREIGN))
     product.callers = {f"Bearer {name}".encode(): caller for name, caller in CALLERS.items()}
     return product
 
 
 def untouched(product: FakeOperations) -> bool:
-    """Whether nothing was done, but for what is in the audit log."""
+    """Whether nothing was done, but for what is in the audit log, and for counting of what is stored anyway."""
     now, before = vars(product.store), vars(BASE)
-    kept = all(now[name] == before[name] for name in before if name != "_audit")
+    kept = all(now[name] == before[name] for name in before if name not in {"_audit", "_waits"})
     return kept and not product.granted and not product.applied
 
 
@@ -191,6 +197,8 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("GET", "/docs"): lambda _: Call(),
     ("GET", "/docs.css"): lambda _: Call(),
     ("GET", "/admin/v1/status"): lambda _: Call(),
+    ("GET", "/admin/v1/decisions"): lambda _: Call(),
+    ("GET", "/admin/v1/events"): lambda _: Call(query={"after": ""}),
     ("GET", "/admin/v1/replicas"): lambda _: Call(),
     ("GET", "/admin/v1/underuse"): lambda _: Call(),
     ("GET", "/admin/v1/releases"): lambda _: Call(),
@@ -204,9 +212,12 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("POST", "/admin/v1/place"): lambda of: Call(body={"tenant": of.tenant, "hardware": {"milli_gpu": 1000}}),
     ("GET", "/admin/v1/hints"): lambda _: Call(),
     ("GET", "/admin/v1/usage"): lambda _: Call(query=PERIOD),
+    ("GET", "/admin/v1/waits"): lambda _: Call(query={**PERIOD, "by": "tenant,model,tier"}),
+    ("GET", "/admin/v1/promises"): lambda _: Call(),
     ("GET", "/admin/v1/records"): lambda _: Call(query=PERIOD),
     ("GET", "/admin/v1/loans"): lambda _: Call(query=PERIOD),
     ("GET", "/admin/v1/requests/{id}"): lambda of: Call(path={"id": of.request}),
+    ("GET", "/admin/v1/requests/{id}/timeline"): lambda of: Call(path={"id": of.request}),
     ("GET", "/admin/v1/requests/{id}/postings"): lambda of: Call(path={"id": of.request}),
     ("GET", "/admin/v1/tenants/{tenant}/prompts"): lambda of: Call(path={"tenant": of.tenant}),
     ("GET", "/admin/v1/tenants/{tenant}/prompts/{id}"): lambda of: Call(path={"tenant": of.tenant, "id": of.request}),

@@ -14,6 +14,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api import wire
 from commonpool.api.http import HTML, JSON, STATUS_OK, Endpoint, Nothing
 from commonpool.api.operations import Operations
+from commonpool.api.streaming import EVENTS
 from commonpool.api.subjects import PLATFORM, Who
 
 # What asks for nothing, unless an operator's own policies forbid it.
@@ -110,6 +111,8 @@ def _failures(endpoint: Endpoint) -> list[int]:
         found.add(413)
     if endpoint.body is wire.Configuration:
         found.add(422)
+    if endpoint.media == EVENTS:
+        found.add(429)
     if endpoint.action in LOGS_IN:
         found |= {401, 403, 429}
     return sorted(found)

@@ -9,13 +9,16 @@ from typing import Literal, Protocol
 import msgspec
 
 from commonpool.core.model import NO_LIMITS, Limits, UsageRecord
+from commonpool.core.standing import Before, Passage
 from commonpool.store.accounts import AccountStore
+from commonpool.store.alerts import AlertStore
 from commonpool.store.audit import AuditStore
 from commonpool.store.jobs import JobStore
 from commonpool.store.ledger import LedgerStore
 from commonpool.store.prompts import PromptStore
 from commonpool.store.releases import ReleaseStore
 from commonpool.store.secrets import SecretStore
+from commonpool.store.waits import WaitStore
 
 Scope = Literal["data", "admin"]
 Filters = Mapping[str, Sequence[str]]
@@ -148,7 +151,17 @@ class UsageSink(Protocol):
 
 
 class Store(
-    UsageSink, JobStore, ReleaseStore, LedgerStore, AccountStore, AuditStore, SecretStore, PromptStore, Protocol
+    UsageSink,
+    JobStore,
+    ReleaseStore,
+    LedgerStore,
+    AccountStore,
+    AuditStore,
+    SecretStore,
+    PromptStore,
+    WaitStore,
+    AlertStore,
+    Protocol,
 ):
     """A whole store."""
 
@@ -174,6 +187,9 @@ class Store(
 
         `tenants` keeps theirs.
         """
+
+    def before(self, passage: Passage, longest_ns: int) -> Mapping[str, Before]:
+        """Who was before a request, by tenant (`core.standing.before`), of attempts that waited that long at most."""
 
     def add_key(self, key: Key) -> None:
         """Keeps a new key. StoreError where its id is taken."""

@@ -29,6 +29,7 @@ Place = tuple[int, str, int]  # of a record among all: arrived_ns, request_id, a
 TIMES = ("hour", "day")
 FILTERABLE = ("tenant", "app", "cost_center", "model", "version", "tier", "endpoint", "outcome", "pool")
 DIMENSIONS = FILTERABLE + TIMES
+RECORD_FILTERS = (*FILTERABLE, "reason")  # what single attempts can be found by
 
 
 class StoreError(Exception):
@@ -181,11 +182,19 @@ class Store(
         """All attempts at a request, in order; empty where it is unknown."""
 
     def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None = None
+        self,
+        since_ns: int,
+        until_ns: int,
+        after: Place | None,
+        limit: int,
+        filters: Filters = NO_FILTERS,
+        *,
+        newest: bool = False,
     ) -> tuple[UsageRecord, ...]:
         """Attempts at what arrived in [since_ns, until_ns), by their places: the first `limit` after one, or of all.
 
-        `tenants` keeps theirs.
+        `filters` keeps what has one of the values of each of RECORD_FILTERS named; QueryError for other names. With
+        `newest` the order is turned round.
         """
 
     def before(self, passage: Passage, longest_ns: int) -> Mapping[str, Before]:

@@ -33,6 +33,7 @@ from commonpool.store.summary import (
     Quantiles,
     Query,
     Sums,
+    check_filters,
     check_range,
     day_label,
     hour_label,
@@ -111,14 +112,23 @@ class MemoryStore(
         return tuple(record for key, record in sorted(self._records.items()) if key[0] == request_id)
 
     def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None = None
+        self,
+        since_ns: int,
+        until_ns: int,
+        after: Place | None,
+        limit: int,
+        filters: Filters = NO_FILTERS,
+        *,
+        newest: bool = False,
     ) -> tuple[UsageRecord, ...]:
         """See `Store.records`."""
-        ordered = sorted(self._between(since_ns, until_ns), key=_place)
+        check_filters(filters)
+        ordered = sorted(self._between(since_ns, until_ns), key=_place, reverse=newest)
         return tuple(
             record
             for record in ordered
-            if (after is None or _place(record) > after) and (tenants is None or record.tenant in tenants)
+            if (after is None or (_place(record) < after if newest else _place(record) > after))
+            and all(getattr(record, name) in values for name, values in filters.items())
         )[:limit]
 
     def before(self, passage: Passage, longest_ns: int) -> Mapping[str, Before]:

@@ -42,7 +42,7 @@ from commonpool.store.sql import (
 )
 from commonpool.store.sql.connection import Connection
 from commonpool.store.sql.waits import SqlRows
-from commonpool.store.summary import check_audit, check_range, query
+from commonpool.store.summary import check_audit, check_filters, check_range, query
 from commonpool.store.waits import Counted, WaitTable
 
 
@@ -96,11 +96,19 @@ class SqlStore(ABC):
             return usage.record(connection, request_id)
 
     def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None = None
+        self,
+        since_ns: int,
+        until_ns: int,
+        after: Place | None,
+        limit: int,
+        filters: Filters = NO_FILTERS,
+        *,
+        newest: bool = False,
     ) -> tuple[UsageRecord, ...]:
         """See `Store.records`."""
+        check_filters(filters)
         with self._snapshot() as connection:
-            return usage.records(connection, since_ns, until_ns, after, limit, tenants)
+            return usage.records(connection, since_ns, until_ns, after, limit, filters, newest=newest)
 
     def before(self, passage: Passage, longest_ns: int) -> Mapping[str, Before]:
         """See `Store.before`."""

@@ -523,6 +523,7 @@ class Product:
             devices=pictures.devices(state),
             jobs=pictures.jobs(state),
             resources=pictures.resources(state),
+            gateway=_url(self._config.listen.gateway.host, self._gateway_port, self._config.listen.gateway_tls),
         )
 
     def replicas(self) -> tuple[wire.ReplicaStatus, ...]:
@@ -670,10 +671,11 @@ class Product:
         return await asyncio.to_thread(self._after_flush, lambda: self._store.record(request_id))
 
     async def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, filters: Filters, *, newest: bool = False
     ) -> Sequence[UsageRecord]:
         return await asyncio.to_thread(
-            self._after_flush, lambda: self._store.records(since_ns, until_ns, after, limit, tenants)
+            self._after_flush,
+            lambda: self._store.records(since_ns, until_ns, after, limit, filters, newest=newest),
         )
 
     def feed(self) -> Feed:

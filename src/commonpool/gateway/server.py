@@ -34,6 +34,7 @@ from commonpool.gateway.relay import Exchange
 from commonpool.gateway.repeats import HeldBack, Repeats, likeness
 from commonpool.gateway.rules import Rules
 from commonpool.gateway.upstream import Pool
+from commonpool.observe.traces import Traces, passed_on
 from commonpool.store.prompts import Listener
 
 NS_PER_S: Final = 1_000_000_000
@@ -60,7 +61,8 @@ class Gateway:
     `ready` says whether every model has a replica, or a sentence why not. `limits` gives the rate-limit header lines of
     a tenant, an app and a key, each with its end. `failed(status, code)` hears of each error that is answered,
     `slowed(tenant, why)` of each that is held back, `spoken` of all that is asked and answered of the tenants of
-    `log_prompts`.
+    `log_prompts`. `traces` begins the traces of requests; None: there are none but those of clients, which are passed
+    on.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Gateway:
         failed: Callable[[int, str], None] = lambda _status, _code: None,
         slowed: Callable[[str, str], None] = lambda _tenant, _why: None,
         listener: Listener | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.desk = desk
         self.clock = clock
@@ -95,6 +98,7 @@ class Gateway:
         self._slowed = slowed
         self._purses: dict[str, Purse] = {}
         self._tap = Tap(listener)
+        self._traces = traces
         self._recall = Recall(config)
         self._prefix = secrets.token_hex(8)
         self._counter = itertools.count(1)
@@ -184,6 +188,8 @@ class Gateway:
         while self.connections:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0)
         await self.pool.close()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
         for server in self._servers:
             await server.wait_closed()
 
@@ -273,7 +279,8 @@ class Gateway:
                 self.slow(error, principal.tenant, principal.key_id, (head.path, body))
                 connection.fail(error, request_id, self._limits_of(principal))
                 return
-            trace = b"" if head.traceparent is None else b"traceparent: %b\r\n" % head.traceparent
+            traces, parent, state = self._traces, head.traceparent, head.tracestate
+            trace = passed_on(parent, state) if traces is None else traces.begin(request, parent, state)
             outlet = self._tap.on(connection, request, self.clock(), body) if self._tap.tenants else connection
             exchange = Exchange(self, outlet, request, ask, trace, sizes)
             connection.exchange = exchange

@@ -266,19 +266,21 @@ def _of_requests(series: dict[Labels, _Series]) -> Iterator[Family]:
     def summed(pick: Callable[[_Series], int]) -> list[tuple[Labels, int]]:
         return [(labels, sum(map(pick, group))) for labels, group in groups.items()]
 
-    model = ("tenant", "model")
-    yield _counter("retries", "Attempts beyond a first.", model, summed(lambda one: one.retries))
+    of_model = ("tenant", "model")
+    yield _counter("retries", "Attempts beyond a first.", of_model, summed(lambda one: one.retries))
     kinds: tuple[tuple[str, Callable[[_Series], int]], ...] = (
         ("input", lambda one: one.prompt - one.cached),
         ("input_cached", lambda one: one.cached),
         ("output", lambda one: one.output),
     )
     tokens = [((*labels, kind), count) for kind, pick in kinds for labels, count in summed(pick)]
-    yield _counter("tokens", "Tokens by kind; the kinds do not overlap.", (*model, "kind"), tokens)
+    yield _counter("tokens", "Tokens by kind; the kinds do not overlap.", (*of_model, "kind"), tokens)
     use = [(labels, ns / _MILLI_GPU_NS_PER_GPU_S) for labels, ns in summed(lambda one: one.milli_gpu_ns)]
-    yield _counter("gpu_seconds", "GPU time used, by jobs too (model empty).", model, use)
+    yield _counter("gpu_seconds", "GPU time used, by jobs too (model empty).", of_model, use)
     cost = [(labels, exact / COST_UNIT) for labels, exact in summed(lambda one: one.cost)]
-    yield _counter("cost_micro", "Charged for GPU time, in millionths of the currency; bills say it all.", model, cost)
+    yield _counter(
+        "cost_micro", "Charged for GPU time, in millionths of the currency.", of_model, cost
+    )
 
 
 def _of_promises(promises: dict[Labels, _Promises]) -> Iterator[Family]:

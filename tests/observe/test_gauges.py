@@ -75,6 +75,7 @@ def test_a_budget_and_what_is_spent_of_it() -> None:
     assert found["tenant_budget_micro{tenant=a}"] == 7_000_000
     assert found["tenant_budget_spent_micro{tenant=a}"] == 0
     assert found["tenant_budget_held_micro{tenant=a}"] == 0
+    assert found["tenant_budget_soft{tenant=a}"] == 0
     assert "tenant_budget_micro{tenant=b}" not in found
 
 

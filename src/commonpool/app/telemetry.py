@@ -8,7 +8,7 @@ from typing import Final
 from commonpool import __version__
 from commonpool.api.wire import ReplicaStatus
 from commonpool.control.books import Books
-from commonpool.control.seat import Status
+from commonpool.control.seat import State, Status
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Tier
 from commonpool.observe.exposition import Family
 from commonpool.observe.gauges import gauge
@@ -61,7 +61,8 @@ def replicas(
     for name, text, pick in tables:
         samples = [((one.id, one.model), int(pick(one))) for one in found]
         yield Family(f"replica_{name}", "gauge", text, labels, samples)
-    heard = [((s.replica.id, s.replica.model), max(0, now - s.heard_ns) / NS_PER_S) for s in seats]
+    up = [seat for seat in seats if seat.state is not State.STARTING]
+    heard = [((each.replica.id, each.replica.model), max(0, now - each.heard_ns) / NS_PER_S) for each in up]
     yield Family("replica_unheard_seconds", "gauge", "Since its engine last said that it is well.", labels, heard)
     counts = {(model, state): 0 for model in models for state in STATES}
     for one in found:

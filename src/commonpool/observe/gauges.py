@@ -101,6 +101,7 @@ def _budgets(state: State, now: int) -> Iterator[Family]:
         ("micro", "Its budget of the month, in millionths of the currency.", lambda view: view.limit),
         ("spent_micro", "Spent of it so far.", lambda view: view.spent),
         ("held_micro", "Expected of what is open.", lambda view: view.held),
+        ("soft", "1 where so much is spent that its people are warned.", lambda view: int(view.soft)),
     )
     for name, text, pick in tables:
         samples = [((tenant,), pick(view)) for tenant, view in found.items()]

@@ -116,11 +116,11 @@ class WaitBooks:
         judged: dict[int, Mapping[tuple[str, str], Judged]] = {SHORTEST_NS: self._lately(now)}
         for over_ns in OVER_NS:
             if over_ns != SHORTEST_NS:
-                judged[over_ns] = self._store.judged_waits(now - over_ns, now)
+                judged[over_ns] = self._store.judged_waits(now - over_ns, now + 1)
         tallies = {
             (*line.keys, tier): line.tally
             for tier in policy.tiers
-            for line in self._store.waits(("tenant",), now - NS_PER_HOUR, now, {"tier": (tier,)}).lines
+            for line in self._store.waits(("tenant",), now - NS_PER_HOUR, now + 1, {"tier": (tier,)}).lines
         }
         found = []
         for key in sorted((name, tier) for name, tenant in policy.tenants.items() for tier in tenant.priority):

@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
-from commonpool.console import look, overview, platform
+from commonpool.console import look, overview, platform, playground
 from commonpool.console.frame import House, Page
 
 # In the order of the menu.
@@ -21,4 +21,4 @@ PAGES: Final[tuple[Page, ...]] = (
 
 def routes() -> list[BaseRoute]:
     """The pages, to be mounted beside the API."""
-    return House(PAGES).routes()
+    return House((*PAGES, *playground.pages())).routes()

@@ -16,6 +16,7 @@ from commonpool.api import wire
 # Of the request for the page; a body has headers of its own.
 _KEPT = ("type", "asgi", "http_version", "scheme", "root_path", "client", "server")
 _OF_THE_BODY = frozenset({b"content-type", b"content-length", b"transfer-encoding", b"expect"})
+_CREDENTIALS = frozenset({b"authorization", b"cookie"})
 
 SUCCESS = range(200, 300)
 
@@ -46,9 +47,14 @@ async def ask(
     answer: type[T],
     query: Mapping[str, Value] | None = None,
     body: Any = None,
+    *,
+    key: str = "",
 ) -> T:
-    """The API's answer to this caller. None and "" in `query` are left out. Raises `RefusedError`."""
-    status, content = await _call(request, method, path, _query(query or {}), body)
+    """The API's answer to this caller, or to who brings this `key` from the same address. Raises `RefusedError`.
+
+    None and "" in `query` are left out.
+    """
+    status, content = await _call(request, method, path, _query(query or {}), body, key)
     if status not in SUCCESS:
         raise RefusedError(status, _message(content))
     return msgspec.json.decode(content, type=answer)
@@ -66,8 +72,11 @@ def _message(content: bytes) -> str:
         return content.decode("utf-8", "replace")
 
 
-async def _call(request: Request, method: str, path: str, query: bytes, body: Any) -> tuple[int, bytes]:
+async def _call(request: Request, method: str, path: str, query: bytes, body: Any, key: str) -> tuple[int, bytes]:
     headers = [(name, value) for name, value in request.scope["headers"] if name not in _OF_THE_BODY]
+    if key:
+        headers = [(name, value) for name, value in headers if name not in _CREDENTIALS]
+        headers.append((b"authorization", f"Bearer {key}".encode("utf-8", "replace")))
     sent = b""
     if body is not None:
         sent = msgspec.json.encode(body)

@@ -6,11 +6,11 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_wire, wire
+from commonpool.api import bill_wire, wait_wire, wire
 from commonpool.console.asking import Problem
 from commonpool.console.frame import Page, View, together
-from commonpool.console.waiting import Promise, Promises, WaitTable
 from commonpool.core.billing import LAYERS
+from commonpool.core.burn import Promise
 from commonpool.core.model import NS_PER_HOUR
 
 DAY_NS = 24 * NS_PER_HOUR
@@ -120,8 +120,8 @@ async def show(view: View) -> Response:
     since_ns = max(0, status.now_ns - DAY_NS)
     bills, usage = Permission.READ_BILLS, Permission.READ_USAGE
     promises, waits, bill, apps, models, decisions = await together(
-        view.wish(usage, "/admin/v1/promises", Promises),
-        view.wish(usage, "/admin/v1/waits", WaitTable, by="tenant", since_ns=since_ns),
+        view.wish(usage, "/admin/v1/promises", wait_wire.Promises),
+        view.wish(usage, "/admin/v1/waits", wait_wire.WaitTable, by="tenant", since_ns=since_ns),
         view.wish(bills, "/admin/v1/bill", bill_wire.BillTable, by="tenant"),
         view.wish(bills, "/admin/v1/bill", bill_wire.BillTable, by="tenant,app"),
         view.wish(bills, "/admin/v1/bill", bill_wire.BillTable, by="model"),

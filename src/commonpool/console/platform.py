@@ -7,11 +7,10 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_wire, wire
+from commonpool.api import bill_wire, wait_wire, wire
 from commonpool.console.asking import Problem
 from commonpool.console.frame import Page, View, together
 from commonpool.console.overview import Promised, promised
-from commonpool.console.waiting import Promises
 from commonpool.core.ledger import Kind
 from commonpool.core.pictures import DeviceView, NodeView
 
@@ -107,7 +106,7 @@ def _pieces(node: NodeView) -> int:
 async def show(view: View) -> Response:
     status = await view.get("/admin/v1/status", wire.Status)
     promises, nodes, hints, underused, bill, lending = await together(
-        view.wish(Permission.READ_USAGE, "/admin/v1/promises", Promises),
+        view.wish(Permission.READ_USAGE, "/admin/v1/promises", wait_wire.Promises),
         view.wish(Permission.READ_NODES, "/admin/v1/nodes", wire.Nodes),
         view.wish(Permission.READ_NODES, "/admin/v1/hints", wire.Hints),
         view.wish(Permission.READ_STATUS, "/admin/v1/underuse", wire.Underused),
@@ -134,7 +133,7 @@ async def show(view: View) -> Response:
     )
 
 
-def suffering(promises: Promises, status: wire.Status) -> list[Promised]:
+def suffering(promises: wait_wire.Promises, status: wire.Status) -> list[Promised]:
     """Tenants and tiers by the wait that one in a hundred exceeds; of those alike the smallest tenant first.
 
     Each is itself: a mean over tenants would hide a small one.

@@ -267,9 +267,9 @@ class FakeOperations:
         return self.store.record(request_id)
 
     async def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, filters: Filters, *, newest: bool = False
     ) -> Sequence[UsageRecord]:
-        return self.store.records(since_ns, until_ns, after, limit, tenants)
+        return self.store.records(since_ns, until_ns, after, limit, filters, newest=newest)
 
     def feed(self) -> Feed:
         return self.fake_feed

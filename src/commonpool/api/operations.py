@@ -367,7 +367,7 @@ class Operations(Protocol):
         """As the store's, and complete."""
 
     async def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, filters: Filters, *, newest: bool = False
     ) -> Sequence[UsageRecord]:
         """As the store's, and complete."""
 

@@ -12,7 +12,7 @@ import msgspec
 from commonpool.core.model import NS_PER_HOUR, Loan, LoanEnd, Outcome, TokenSource, UsageRecord, Wait
 from commonpool.core.pricing import exact_cost
 from commonpool.core.standing import Before, Passage
-from commonpool.store.contract import LoanRow, Place, UsageTable
+from commonpool.store.contract import Filters, LoanRow, Place, UsageTable
 from commonpool.store.sql.connection import Connection, Row, one_of
 from commonpool.store.sql.numbers import PART, both, joined, split, summed, summed_pair, total
 from commonpool.store.summary import NS_PER_DAY, PERCENTS, Keys, Quantiles, Query, Sums, day_label, hour_label, table
@@ -114,15 +114,19 @@ def records(
     until_ns: int,
     after: Place | None,
     limit: int,
-    tenants: Sequence[str] | None,
+    filters: Filters,
+    *,
+    newest: bool,
 ) -> tuple[UsageRecord, ...]:
-    """The first attempts of a period after a place, with their loans."""
-    own = "" if tenants is None else f" AND {one_of('tenant', tenants)}"
+    """The first or last attempts of a period after a place, with their loans."""
+    kept = "".join(f" AND {one_of(name, values)}" for name, values in filters.items())
+    sign, way = ("<", " DESC") if newest else (">", "")
+    first = (until_ns, "", 0) if newest else (-1, "", 0)
     return select_records(
         connection,
-        "arrived_ns >= ? AND arrived_ns < ? AND (arrived_ns, request_id, attempt) > (?, ?, ?)"
-        f"{own} ORDER BY arrived_ns, request_id, attempt LIMIT ?",
-        (since_ns, until_ns, *(after or (-1, "", 0)), *(tenants or ()), limit),
+        f"arrived_ns >= ? AND arrived_ns < ? AND (arrived_ns, request_id, attempt) {sign} (?, ?, ?)"
+        f"{kept} ORDER BY arrived_ns{way}, request_id{way}, attempt{way} LIMIT ?",
+        (since_ns, until_ns, *(after or first), *(value for values in filters.values() for value in values), limit),
     )
 
 

@@ -77,7 +77,7 @@ if (live) {
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 if (zone && zone !== document.body.dataset.zone) {
   document.cookie = `commonpool-zone=${zone}; path=/; max-age=31536000; samesite=strict`;
-  if (live) document.addEventListener("DOMContentLoaded", refresh); // htmx is ready by then
+  if (live) live.addEventListener("htmx:after:init", refresh, { once: true });
   else if (document.cookie.includes("commonpool-zone=") && !sessionStorage.getItem("zone")) {
     sessionStorage.setItem("zone", zone); // once: the server may not know it
     location.reload();

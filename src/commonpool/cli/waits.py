@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commonpool.api import text
+from commonpool.api import bill_formats, text
 from commonpool.api.wait_wire import Promises, WaitRow, WaitTable
-from commonpool.cli import bill_formats
 from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, TokenFile

@@ -8,13 +8,15 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
-from commonpool.console import look, overview, platform, playground
+from commonpool.console import bills, look, overview, platform, playground, requests
 from commonpool.console.frame import House, Page
 
 # In the order of the menu.
 PAGES: Final[tuple[Page, ...]] = (
     *overview.PAGES,
     *platform.PAGES,
+    *requests.PAGES,
+    *bills.PAGES,
     *look.PAGES,
 )
 

@@ -43,6 +43,11 @@ def money(micro: int | None, currency: str) -> str:
     return f"{Decimal(micro).scaleb(-6):,.{places}f} {currency}"
 
 
+def amount(micro: int | None) -> str:
+    """`12.50`: money in a column whose head says the currency."""
+    return NONE if micro is None else money(micro, "").rstrip()
+
+
 def count(value: int | None) -> str:
     """`12,345`."""
     return NONE if value is None else f"{value:,}"

@@ -1,4 +1,4 @@
-"""Requests and jobs that have ended, by what they were, and one of them down to its waits, its replica and its money."""
+"""Requests and jobs that have ended, by what they were, and each down to its waits, its replica and its money."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,7 +100,9 @@ async def show(view: View) -> Response:
 
 
 def _address(query: Mapping[str, str], **changed: str) -> str:
-    return "/requests?" + urlencode({name: value for name, value in query.items() if value and name != "said"} | changed)
+    return "/requests?" + urlencode(
+        {name: value for name, value in query.items() if value and name != "said"} | changed
+    )
 
 
 async def one(view: View) -> Response:

@@ -93,7 +93,7 @@ def html_text(table: bill_wire.BillTable) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    page = resources.files("commonpool.cli") / "templates" / "bill.html"
+    page = resources.files("commonpool.api") / "pages" / "bill.html"
     return environment.from_string(page.read_text("utf-8")).render(
         bill=table,
         until=text.local(table.until_ns, table.time_zone),

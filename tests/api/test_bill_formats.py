@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import msgspec
 
 from commonpool.api import bill_wire
-from commonpool.cli.bill_formats import csv_text, decimal, html_text, measured, name, plain
+from commonpool.api.bill_formats import csv_text, decimal, html_text, measured, name, plain
 from commonpool.core.billing import UnitCosts
 
 AMOUNT = bill_wire.Amount(Decimal("3600.000000000001"), 2_500_000)

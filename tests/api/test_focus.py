@@ -12,9 +12,8 @@ import pytest
 
 from commonpool.access.callers import LOCAL
 from commonpool.access.scope import EVERYTHING
-from commonpool.api import bill, bill_wire
+from commonpool.api import bill, bill_wire, focus
 from commonpool.api.subjects import Who
-from commonpool.cli import focus
 from commonpool.core.ledger import Standing
 from commonpool.core.model import Outcome
 from tests.api.books import GUARANTEED, HOUR, at, billed, close, keep, work

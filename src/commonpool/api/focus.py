@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from decimal import Context, Decimal
 
 from commonpool.api import bill_wire
-from commonpool.cli.bill_formats import decimal, name, plain, rows
+from commonpool.api.bill_formats import decimal, name, plain, rows
 from commonpool.config.calendar import Calendar
 from commonpool.core.billing import EARNED
 from commonpool.core.ledger import PLATFORM

@@ -1,6 +1,6 @@
 """A running product to test the admin API with: the store in memory, everything else as it is told."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -14,12 +14,18 @@ from commonpool.access.policy_files import Policies
 from commonpool.access.secrets import MasterKey, Masters, Vault
 from commonpool.api import views, wire
 from commonpool.api.operations import ConflictError, Passed
+from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
 from commonpool.app.feed import Feed
 from commonpool.config import Config, Sources, parse_sources
+from commonpool.config.structs import Channel
+from commonpool.control.alerting.courier import UndeliveredError
+from commonpool.control.alerting.letters import Letter
+from commonpool.control.alerting.rules import Away
 from commonpool.control.prompts import Prompts
 from commonpool.control.waits import WaitBooks
 from commonpool.core import moves, underuse
+from commonpool.core.alerts import Trouble
 from commonpool.core.events import Released
 from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
@@ -29,6 +35,7 @@ from commonpool.core.trial import Trial
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.keys import NewKey, mint, rotate
+from commonpool.store.ledger import Reconciliation
 from commonpool.store.memory import MemoryStore
 from commonpool.store.releases import Release
 from tests.access.house import FAST, plain_web
@@ -109,6 +116,30 @@ def sources(text: str = CONFIG) -> Sources:
     return Sources("commonpool.yaml", {"commonpool.yaml": text})
 
 
+class TakesAll:
+    """A courier whose letters arrive, or do not for a reason."""
+
+    def __init__(self) -> None:
+        self.letters: list[Letter] = []
+        self.refuses = ""
+
+    async def deliver(self, channel: Channel, letter: Letter, moment: Callable[[int], str]) -> None:
+        del channel, moment
+        if self.refuses:
+            raise UndeliveredError(self.refuses)
+        self.letters.append(letter)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class NoBooks:
+    """Nothing is closed yet."""
+
+    troubles: Sequence[Trouble] = ()
+    last: Sequence[Reconciliation] = ()
+
+
 class FakeOperations:
     """`Operations`, with what it answers as attributes and what it was asked in `applied`."""
 
@@ -141,6 +172,17 @@ class FakeOperations:
         self.first_tokens: dict[str, int] = {}
         self.underused: tuple[underuse.Underuse, ...] = ()
         self.callers = {ADMIN: by_admin_key("k1"), KEY_OF_A: by_data_key("k2", "a", "default")}
+        self.courier = TakesAll()
+        self.fake_alerts = Alerting(
+            self,
+            self.store,
+            state=lambda: self.machine.state,
+            books=NoBooks(),
+            away=Away,
+            promises=tuple,
+            behind_ns=0,
+            courier=self.courier,
+        )
         self.fake_authority = Authority(POLICIES)
         self.fake_audit = AuditLog(self.store, self.now_ns)
         self.vault = Vault(self.store, Masters(MASTER), self.now_ns)
@@ -292,6 +334,9 @@ class FakeOperations:
 
     def waits(self) -> WaitBooks:
         return self.wait_books
+
+    def alerts(self) -> Alerting:
+        return self.fake_alerts
 
     def bills(self) -> Bills:
         return self.fake_bills

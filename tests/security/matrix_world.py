@@ -10,9 +10,12 @@ from starlette.types import ASGIApp
 
 from commonpool.access.callers import Binding, Caller, by_admin_key, by_data_key
 from commonpool.api import routes, wire
+from commonpool.core.alerts import Trouble
+from commonpool.core.firing import Episode
 from commonpool.core.model import Hardware, Job, Loan, LoanEnd
 from commonpool.core.underuse import Underuse
 from commonpool.observe.decisions import Decision
+from commonpool.store.alerts import KeptEpisode
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Key
 from commonpool.store.jobs import JobRecord, Task
@@ -41,6 +44,7 @@ prices:
   gpu_hour: {{main: 2.50}}
   meters: {{request: 0.000001, storage_gib_hour: 0.01}}
 jobs: {{submitters: tenants}}
+alerts: {{channels: {{ops: {{kind: webhook, url: "http://127.0.0.1:9/"}}}}}}
 tenants:
   {OWN}:
     tenant: {{guaranteed: 2_gpu, elastic_cap: 3_gpu, hard_cap: 4_gpu}}
@@ -92,10 +96,20 @@ def _store() -> MemoryStore:
         store.add_job(JobRecord(job, Task(("train",), "/home", name=own.note), BEFORE, BEFORE))
         store.add_key(Key(own.key, b"", b"", "data", tenant, own.app, BEFORE, note=own.note))
         store.add_release(Release(tenant, 100, BEFORE, "local", own.note))
+        store.save_alerts([KeptEpisode(Episode(_over_budget(tenant), BEFORE, BEFORE, BEFORE))])
         store.add_audit([AuditEntry(BEFORE, BEFORE, 1, "local", "grant", tenant, "allowed", path=own.note)])
     asyncio.run(product.people().accounts.add("ann", "person", PASSWORD, ""))
     asyncio.run(_keep_prompts(product))
     return store
+
+
+def _over_budget(tenant: str) -> Trouble:
+    return Trouble("budget_hard", f"Tenant {tenant} has spent its budget.", tenant=tenant, pool="main")
+
+
+def alert(tenant: str) -> str:
+    """The id of what is wrong with a tenant's things; of nobody's there is none."""
+    return _over_budget(tenant).id
 
 
 async def _keep_prompts(product: FakeOperations) -> None:
@@ -197,6 +211,8 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("GET", "/docs"): lambda _: Call(),
     ("GET", "/docs.css"): lambda _: Call(),
     ("GET", "/admin/v1/status"): lambda _: Call(),
+    ("GET", "/admin/v1/tenants/{tenant}"): lambda of: Call(path={"tenant": of.tenant}),
+    ("GET", "/admin/v1/models"): lambda _: Call(shows=False),
     ("GET", "/admin/v1/decisions"): lambda _: Call(),
     ("GET", "/admin/v1/events"): lambda _: Call(query={"after": ""}),
     ("GET", "/admin/v1/replicas"): lambda _: Call(),
@@ -204,6 +220,11 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("GET", "/admin/v1/releases"): lambda _: Call(),
     ("POST", "/admin/v1/releases"): lambda of: Call(body={"tenant": of.tenant, "milli_gpu": 100}),
     ("POST", "/admin/v1/releases/{tenant}/undo"): lambda of: Call(path={"tenant": of.tenant}),
+    ("GET", "/admin/v1/alerts"): lambda _: Call(),
+    ("POST", "/admin/v1/alerts/test"): lambda _: Call(body={"channel": "ops"}),
+    ("POST", "/admin/v1/alerts/{id}/silence"): lambda of: Call(
+        path={"id": alert(of.tenant)}, body={"until_ns": at(NOW) + HOUR}
+    ),
     ("POST", "/admin/v1/grants"): lambda of: Call(
         body={"tenant": of.tenant, "elastic_cap_milli_gpu": 3500, "for_ns": HOUR}
     ),

@@ -28,6 +28,8 @@ class Permission(enum.StrEnum):
     RELEASE = "release"
     UNDO_RELEASE = "undo_release"
 
+    MANAGE_ALERTS = "manage_alerts"
+
     READ_JOBS = "read_jobs"
     READ_JOB_LOGS = "read_job_logs"
     RUN_JOBS = "run_jobs"
@@ -57,6 +59,7 @@ CHANGES: Final = frozenset(
         Permission.GRANT,
         Permission.RELEASE,
         Permission.UNDO_RELEASE,
+        Permission.MANAGE_ALERTS,
         Permission.RUN_JOBS,
         Permission.APPLY_CONFIG,
         Permission.MANAGE_KEYS,
@@ -85,6 +88,7 @@ WORDS: Final[dict[Permission, str]] = {
     Permission.GRANT: "let a tenant use more for a while",
     Permission.RELEASE: "release a guarantee",
     Permission.UNDO_RELEASE: "undo releases",
+    Permission.MANAGE_ALERTS: "silence alerts and test their channels",
     Permission.READ_JOBS: "see jobs",
     Permission.READ_JOB_LOGS: "read what a job printed",
     Permission.RUN_JOBS: "submit and cancel jobs",

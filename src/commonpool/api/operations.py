@@ -16,6 +16,7 @@ from commonpool.access.callers import Caller
 from commonpool.access.people import People
 from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
+from commonpool.access.scope import Scope
 from commonpool.api import wire
 from commonpool.backends.joblog import LogPart
 from commonpool.config import Config, Sources
@@ -25,6 +26,7 @@ from commonpool.core.hints import Hint
 from commonpool.core.ledger import Posting
 from commonpool.core.model import Job, UsageRecord, Wait
 from commonpool.core.standing import Before, Passage, Standing
+from commonpool.core.telling import Silence
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
 from commonpool.core.views import LoanView
@@ -270,6 +272,22 @@ class Waits(Protocol):
         """As the store's, and whether what ended before the call is in it."""
 
 
+class Alerts(Protocol):
+    """What is wrong with the running product, and who is told."""
+
+    def listing(self, scope: Scope) -> wire.Alerts:
+        """Those of the tenants in the scope, and the channels that are theirs."""
+
+    def tenant_of(self, alert: str) -> str | None:
+        """Whose it is, "" for the platform's; None where there is no such alert."""
+
+    async def silence(self, silence: Silence) -> None:
+        """It holds when this returns. ConflictError where there are too many."""
+
+    async def test(self, channel: str) -> None:
+        """Send something through a channel of the configuration. UnavailableError where it is not taken."""
+
+
 class Operations(Protocol):
     """The running product, as its operators see it."""
 
@@ -391,6 +409,9 @@ class Operations(Protocol):
 
     def waits(self) -> Waits:
         """The waits."""
+
+    def alerts(self) -> Alerts:
+        """The alerts."""
 
     def bills(self) -> Bills:
         """The bills."""

@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute
 from commonpool import __version__
 from commonpool.api import (
     accounts,
+    alerts,
     audit,
     bill,
     config,
@@ -33,6 +34,7 @@ from commonpool.api import (
     secrets,
     sessions,
     status,
+    terms,
     timeline,
     trace,
     usage,
@@ -43,6 +45,7 @@ from commonpool.api.operations import Operations
 ENDPOINTS: tuple[http.Endpoint, ...] = (
     *health.ENDPOINTS,
     *status.ENDPOINTS,
+    *terms.ENDPOINTS,
     *decisions.ENDPOINTS,
     *events.ENDPOINTS,
     *replicas.ENDPOINTS,
@@ -64,6 +67,7 @@ ENDPOINTS: tuple[http.Endpoint, ...] = (
     *sessions.ENDPOINTS,
     *grants.ENDPOINTS,
     *releases.ENDPOINTS,
+    *alerts.ENDPOINTS,
     *jobs.ENDPOINTS,
     *config.ENDPOINTS,
     *audit.ENDPOINTS,

@@ -32,6 +32,7 @@ from commonpool.api import routes, views, wire
 from commonpool.api.operations import ConflictError, OperationError, Passed, UnavailableError
 from commonpool.api.server import Server
 from commonpool.app import telemetry
+from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
 from commonpool.app.feed import Feed
 from commonpool.app.house import House, LocalHouse
@@ -39,8 +40,9 @@ from commonpool.app.telemetry import Telemetry
 from commonpool.config import Config, Sources
 from commonpool.config.billing import rates
 from commonpool.config.structs import Address, Tls
+from commonpool.control.alerting.rules import Away
 from commonpool.control.books import Books, Scope
-from commonpool.control.budgets import Budgets, warning
+from commonpool.control.budgets import Budgets
 from commonpool.control.held import Held
 from commonpool.control.jobs import Jobs
 from commonpool.control.prompts import Prompts
@@ -203,6 +205,15 @@ class Product:
             self._held,
             new_id=lambda: f"job-{secrets.token_hex(5)}",
         )
+        self._alerting = Alerting(
+            self,
+            self._store,
+            state=lambda: self._desk.machine.state,
+            books=self._books,
+            away=self._away,
+            promises=lambda: self._wait_books.promises,
+            behind_ns=self._clock.behind_ns,
+        )
         self._measure()
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -235,6 +246,7 @@ class Product:
         self._spawn(self._books.run())
         self._spawn(self._wait_books.run())
         self._spawn(self._budgets.run())
+        self._spawn(self._alerting.run())
         await self._first_start()
         gc.freeze()  # what is there now stays
         gc.set_threshold(COLLECT_EVERY)
@@ -276,6 +288,7 @@ class Product:
             await self._gateway.drain(0)
         hurry.cancel()
         await self._gateway.close()
+        await self._alerting.stop()  # what ends from now on is meant to
         await self._jobs.close()
         self._desk.replicas = None  # what ends now is not replaced
         await self._supervisor.close()
@@ -433,30 +446,16 @@ class Product:
         add(lambda: telemetry.keeping(self._journal, self._writer))
         add(lambda: telemetry.books(self._books, clock()))
         add(lambda: telemetry.build(self._config.currency))
+        add(self._alerting.families)
         add(self._house.families)
 
-    def _troubles(self) -> tuple[str | None, ...]:
-        audit = self._audit
-        return self._journal.trouble, self._writer.alarm, audit.trouble, audit.tampered, self._prompts.trouble
+    def _away(self) -> Away:
+        audit, prompts = self._audit, self._prompts
+        found = (self._journal.trouble, self._writer.alarm, audit.trouble, audit.tampered, prompts.trouble)
+        return Away(*(said or "" for said in found))
 
     def _warnings(self) -> tuple[str, ...]:
-        found = [*self._config.warnings, *self._notes]
-        found += [said for said in self._troubles() if said]
-        if self._clock.behind_ns:
-            found.append(
-                f"The machine's clock was {self._clock.behind_ns // NS_PER_S} s behind what was noted last when the "
-                "product started, so its times go on from there: set the clock, then start the product again."
-            )
-        found += self._books.warnings
-        budgets = self._budgets_now().items()
-        found += [said for name, view in budgets if (said := warning(name, view, self._config.currency))]
-        found += [
-            f"Node {node} is not there any more, and {holder} still runs on it."
-            for inventory in self._desk.machine.state.inventories.values()
-            for holder, node in inventory.stray()
-        ]
-        found += [each.sentence for each in self.underuse()]
-        return tuple(found)
+        return (*self._config.warnings, *self._notes, *self._alerting.warnings())
 
     def _budgets_now(self) -> dict[str, core_views.BudgetView]:
         """Of the tenants that have one."""
@@ -657,6 +656,9 @@ class Product:
 
     def waits(self) -> WaitBooks:
         return self._wait_books
+
+    def alerts(self) -> Alerting:
+        return self._alerting
 
     def bills(self) -> Bills:
         return self._bills

@@ -35,7 +35,7 @@ def letter_of(message: Message, now_ns: int) -> Letter:
     return Letter(message.channel, message.tenant, message.pool, message.items, now_ns)
 
 
-def test_letter(channel: str, tenant: str, now_ns: int) -> Letter:
+def trial_letter(channel: str, tenant: str, now_ns: int) -> Letter:
     """What shows that a channel works."""
     return Letter(channel, tenant, "", (), now_ns)
 
@@ -77,12 +77,12 @@ def within(head: str, body: Sequence[str], most_bytes: int) -> list[str]:
     kept: list[str] = []
     for at, line in enumerate(body):
         rest = len(body) - at
-        more = f"and {rest} more: `commonpool alerts` lists them"
+        more = f"and {rest} more: `commonpool alerts list` shows them"
         room = left - (len(more.encode()) + 8 if rest > 1 else 0)
         if len(line.encode()) + 8 > room:
             if not kept:
                 kept.append(line.encode()[: max(0, room - 8)].decode(errors="ignore"))
-                more = f"and {rest - 1} more: `commonpool alerts` lists them"
+                more = f"and {rest - 1} more: `commonpool alerts list` shows them"
                 return [*kept, more] if rest > 1 else kept
             return [*kept, more]
         kept.append(line)

@@ -22,7 +22,7 @@ from commonpool.config.structs import Channel
 from commonpool.control.alerting import rules
 from commonpool.control.alerting.courier import Courier, UndeliveredError
 from commonpool.control.alerting.formats import Moment
-from commonpool.control.alerting.letters import Letter, letter_of, test_letter
+from commonpool.control.alerting.letters import Letter, letter_of, trial_letter
 from commonpool.control.alerting.rules import Facts, Failing
 from commonpool.core.alerts import CONDITIONS, Trouble
 from commonpool.core.firing import Episode, Firing, Pending
@@ -81,6 +81,7 @@ class Alerts:
         self._unsaved: dict[Key, None] = {}
         self._saving = asyncio.Lock()
         self._sending: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
@@ -93,6 +94,7 @@ class Alerts:
 
     async def stop(self) -> None:
         """Nothing is sent any more; what was not told yet is told after the next start."""
+        self._stopped = True
         for task in self._sending:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
@@ -108,6 +110,8 @@ class Alerts:
 
     async def look(self) -> None:
         """Find out what is wrong, keep it, and begin to tell what is due."""
+        if self._stopped:
+            return
         facts = msgspec.structs.replace(await self._facts(), failing=self._failing())
         now = self._clock()
         # 1. What fires and what is over.
@@ -262,7 +266,7 @@ class Alerts:
         """Send something through a channel of the configuration now. Raises UndeliveredError."""
         settings = self._config().alerts
         channel = settings.channels[name]
-        letter = test_letter(name, channel.tenant, self._clock())
+        letter = trial_letter(name, channel.tenant, self._clock())
         state = self._channels.setdefault(name, ChannelState())
         await self._hand(channel, state, letter, moment_in(settings.time_zone))
 

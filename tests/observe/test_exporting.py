@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import msgspec
+import pytest
 
 from commonpool.core.model import NS_PER_S, Request
 from commonpool.observe.exporting import BATCH_MAX, Exporter, ExportError
@@ -117,7 +118,7 @@ def test_what_a_collector_does_not_want_is_not_sent_again() -> None:
     assert sink.posts == [[1], [2]]
 
 
-def test_an_outage_is_a_line_of_log_a_minute(capsys) -> None:  # type: ignore[no-untyped-def]
+def test_an_outage_is_a_line_of_log_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     sink = Sink(*["it is away"] * 5)
     now = [0]
     with exporting(sink, clock=lambda: now[0]) as exporter:  # type: ignore[arg-type]

@@ -8,13 +8,34 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
-from commonpool.console import bills, look, overview, platform, playground, requests
+from commonpool.console import (
+    alerts,
+    bills,
+    decisions,
+    devices,
+    jobs,
+    loans,
+    look,
+    models,
+    overview,
+    platform,
+    playground,
+    requests,
+    tenants,
+)
 from commonpool.console.frame import House, Page
 
 # In the order of the menu.
 PAGES: Final[tuple[Page, ...]] = (
     *overview.PAGES,
     *platform.PAGES,
+    *tenants.PAGES,
+    *alerts.PAGES,
+    *decisions.PAGES,
+    *models.PAGES,
+    *devices.PAGES,
+    *jobs.PAGES,
+    *loans.PAGES,
     *requests.PAGES,
     *bills.PAGES,
     *look.PAGES,

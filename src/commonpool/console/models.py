@@ -42,9 +42,7 @@ def _attention(now: wire.ModelStatus | None) -> tuple[int, int, int]:
 
 
 async def show(view: View) -> Response:
-    status, terms = await together(
-        view.get("/admin/v1/status", wire.Status), view.get("/admin/v1/models", Models)
-    )
+    status, terms = await together(view.get("/admin/v1/status", wire.Status), view.get("/admin/v1/models", Models))
     waits = await view.wish(
         Permission.READ_USAGE, "/admin/v1/waits", WaitTable, by="model", since_ns=status.now_ns - HOUR_NS
     )
@@ -55,9 +53,7 @@ async def show(view: View) -> Response:
 async def one(view: View) -> Response:
     name = view.path["name"]
     span = spans.span(view)
-    status, terms = await together(
-        view.get("/admin/v1/status", wire.Status), view.get("/admin/v1/models", Models)
-    )
+    status, terms = await together(view.get("/admin/v1/status", wire.Status), view.get("/admin/v1/models", Models))
     model = next((each for each in terms.models if each.name == name), None)
     if model is None:
         raise RefusedError(NOT_FOUND, f"there is no model {name!r} that you may use")

@@ -73,7 +73,7 @@ def curves(rows: Iterable[WaitRow]) -> Curves:
 
 
 def address(view: View, **changes: str | None) -> str:
-    """This page's own address with other parameters; None and "" take one out."""
+    """The address of the page itself with other parameters; None and "" take one out."""
     query: Mapping[str, str | None] = {**view.query, "said": None, **changes}
     given = {name: value for name, value in query.items() if value}
     return quote(view.request.url.path) + (f"?{urlencode(given)}" if given else "")

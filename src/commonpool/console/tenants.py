@@ -8,12 +8,11 @@ from starlette.responses import Response
 from commonpool.access.permissions import Permission
 from commonpool.api import bill_wire, wire
 from commonpool.api.terms import TenantTerms
-from commonpool.api.wait_wire import WaitRow, WaitTable
+from commonpool.api.wait_wire import Promises, WaitRow, WaitTable
 from commonpool.console import spans
 from commonpool.console.asking import Problem
 from commonpool.console.frame import Page, View, together
 from commonpool.console.overview import layers, promised, quota
-from commonpool.console.waiting import Promises
 from commonpool.core.model import Limits
 
 ROWS = 50

@@ -1,7 +1,7 @@
 """A store with a month of work in it, its hours closed as the product closes them: what the console has to show.
 
-Every figure of request n follows from n. Requests come by day more than by night; one in eight is borrowed, one in fifty
-refused, one in a hundred failed, and as many were left by their clients.
+Every figure of request n follows from n. They come evenly; one in eight is borrowed, one in fifty refused, one in a
+hundred failed, and as many were left by their clients.
 """
 
 from collections.abc import Iterator, Sequence
@@ -143,7 +143,13 @@ def _record(world: World, n: int, arrived_ns: int, milli_gpu: int, usual_ns: int
     lender, _ = world.tenants[(k + 1 + k % 3) % len(world.tenants)]
     borrowed = ran and k % 8 == 5 and lender != tenant
     loan = Loan(
-        lender, tenant, request_id, milli_gpu // 2, arrived_ns + wait_ns, arrived_ns + wait_ns + run_ns, LoanEnd.TASK_DONE
+        lender,
+        tenant,
+        request_id,
+        milli_gpu // 2,
+        arrived_ns + wait_ns,
+        arrived_ns + wait_ns + run_ns,
+        LoanEnd.TASK_DONE,
     )
     return UsageRecord(
         request_id=request_id,

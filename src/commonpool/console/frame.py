@@ -27,12 +27,15 @@ from commonpool.api.visits import headers_of
 from commonpool.console import figures, files, languages
 from commonpool.console.asking import Problem, RefusedError, Value, ask
 from commonpool.console.languages import Words
+from commonpool.console.sharing import Shared
 
 HEADERS: Final = FORMS
 FORM_BYTES_MAX: Final = 1024 * 1024  # a configuration in a text area fits
 FIELDS_MAX: Final = 200
 SEE_OTHER: Final = 303
 FORBIDDEN: Final = 403
+SHOWN_S: Final = 4.0  # how old a refresh may be that somebody else has asked for
+SLOW_S: Final = 60.0  # the same of an answer that changes slowly; the books are closed by the hour
 THEMES: Final = ("auto", "light", "dark")
 LANGUAGE, THEME, ZONE = "commonpool-language", "commonpool-theme", "commonpool-zone"  # cookies
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,2}")
@@ -143,6 +146,13 @@ class View:
             return Problem(FORBIDDEN, "")
         return await self.attempt(path, answer, **query)
 
+    async def slow(self, needs: Permission, path: str, answer: type[T], **query: Value) -> T | Problem:
+        """The same of what changes slowly, as the books do: at most `SLOW_S` old, shared by those who may the same."""
+        if not self.may(needs):
+            return Problem(FORBIDDEN, "")
+        key = msgspec.json.encode((path, sorted(query.items()), self.me.may if self.me else ()))
+        return await self._house.shared.get(key, SLOW_S, lambda: self.attempt(path, answer, **query))
+
     async def send(self, method: str, path: str, answer: type[T], body: Any = None, **query: Value) -> T:
         """Have the API change something, as the reader. Raises RefusedError."""
         return await ask(self.request, method, path, answer, query, body)
@@ -160,44 +170,6 @@ class View:
         return RedirectResponse(where, SEE_OTHER, HEADERS)
 
 
-class Shared:
-    """Answers that several readers are given: who asks within `KEPT_S` of another one who may the same.
-
-    Who asks is identified each time, so a session that is over gets nothing. `clock` gives seconds.
-    """
-
-    KEPT_S = 3.0
-    KEPT_MAX = 32
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._kept: dict[bytes, tuple[float, asyncio.Future[Response]]] = {}
-
-    async def answer(self, view: View, show: "Show") -> Response:
-        key = msgspec.json.encode(
-            (
-                str(view.request.url.replace(netloc="", scheme="")),
-                view.words.language,
-                view.look.zone.key,
-                view.look.zone_known,
-                view.me.may if view.me else (),
-            )
-        )
-        now = self._clock()
-        for old in [each for each, (until, _) in self._kept.items() if until <= now]:
-            del self._kept[old]
-        if key in self._kept:
-            return await asyncio.shield(self._kept[key][1])
-        asked = asyncio.ensure_future(show(view))
-        if len(self._kept) < self.KEPT_MAX:
-            self._kept[key] = (now + self.KEPT_S, asked)
-        try:
-            return await asyncio.shield(asked)
-        except Exception:
-            self._kept.pop(key, None)
-            raise
-
-
 Show = Callable[[View], Awaitable[Response]]
 Act = Callable[[View, Form], Awaitable[Response]]
 Serve = Callable[[Request], Awaitable[Response]]
@@ -208,7 +180,7 @@ class House:
 
     def __init__(self, pages: Sequence[Page]) -> None:
         self.pages = tuple(pages)
-        self._shared = Shared(time.monotonic)
+        self.shared = Shared(time.monotonic)
         self.words = languages.load()
         self.files = files.load()
         self.environment = jinja2.Environment(
@@ -275,7 +247,7 @@ class House:
                 if not page.open:
                     view.me = await view.get("/admin/v1/me", people_wire.Me)
                 if page.shared and view.refreshes:
-                    return await self._shared.answer(view, answer)
+                    return await self.shared.get(_alike(view), SHOWN_S, lambda: answer(view))
                 return await answer(view)
             except ClientDisconnect:
                 return Response(status_code=400)  # nobody reads it
@@ -318,6 +290,14 @@ def _of_form(act: Act) -> Show:
         return await act(view, await _form(view.request))
 
     return answer
+
+
+def _alike(view: View) -> bytes:
+    """What a refresh follows from: the page, how it is read, and what the reader may see."""
+    look, url = view.look, view.request.url
+    return msgspec.json.encode(
+        (url.path, url.query, look.words.language, look.zone.key, look.zone_known, view.me.may if view.me else ())
+    )
 
 
 async def together(*questions: Awaitable[Any]) -> list[Any]:

@@ -12,6 +12,7 @@ from commonpool.console.frame import Page, View, together
 from commonpool.core.billing import LAYERS
 from commonpool.core.burn import Promise
 from commonpool.core.model import NS_PER_HOUR
+from commonpool.core.waits import WINDOW_NS
 
 DAY_NS = 24 * NS_PER_HOUR
 ROWS_MAX = 8  # of a list whose whole is on a page of its own
@@ -117,14 +118,14 @@ def layers(total: bill_wire.BillLine) -> list[tuple[str, int]]:
 
 async def show(view: View) -> Response:
     status = await view.get("/admin/v1/status", wire.Status)
-    since_ns = max(0, status.now_ns - DAY_NS)
+    since_ns = max(0, status.now_ns - DAY_NS) // WINDOW_NS * WINDOW_NS
     bills, usage = Permission.READ_BILLS, Permission.READ_USAGE
     promises, waits, bill, apps, models, decisions = await together(
         view.wish(usage, "/admin/v1/promises", wait_wire.Promises),
-        view.wish(usage, "/admin/v1/waits", wait_wire.WaitTable, by="tenant", since_ns=since_ns),
-        view.wish(bills, "/admin/v1/bill", bill_wire.BillTable, by="tenant"),
-        view.wish(bills, "/admin/v1/bill", bill_wire.BillTable, by="tenant,app"),
-        view.wish(bills, "/admin/v1/bill", bill_wire.BillTable, by="model"),
+        view.slow(usage, "/admin/v1/waits", wait_wire.WaitTable, by="tier", since_ns=since_ns),
+        view.slow(bills, "/admin/v1/bill", bill_wire.BillTable, by="tenant"),
+        view.slow(bills, "/admin/v1/bill", bill_wire.BillTable, by="tenant,app"),
+        view.slow(bills, "/admin/v1/bill", bill_wire.BillTable, by="model"),
         view.wish(Permission.READ_STATUS, "/admin/v1/decisions", wire.Decisions, limit=DECISIONS_MAX),
     )
     return view.render(
@@ -157,8 +158,12 @@ async def _reconciliation(
     if isinstance(bill, Problem) or not view.may_platform(Permission.READ_BILLS):
         return None
     since_ns = max(0, bill.until_ns - DAY_NS)
-    return await view.attempt(
-        "/admin/v1/reconciliation", bill_wire.ReconciliationTable, since_ns=since_ns, until_ns=bill.until_ns
+    return await view.slow(
+        Permission.READ_BILLS,
+        "/admin/v1/reconciliation",
+        bill_wire.ReconciliationTable,
+        since_ns=since_ns,
+        until_ns=bill.until_ns,
     )
 
 

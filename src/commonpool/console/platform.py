@@ -108,10 +108,10 @@ async def show(view: View) -> Response:
     promises, nodes, hints, underused, bill, lending = await together(
         view.wish(Permission.READ_USAGE, "/admin/v1/promises", wait_wire.Promises),
         view.wish(Permission.READ_NODES, "/admin/v1/nodes", wire.Nodes),
-        view.wish(Permission.READ_NODES, "/admin/v1/hints", wire.Hints),
-        view.wish(Permission.READ_STATUS, "/admin/v1/underuse", wire.Underused),
-        view.wish(Permission.READ_BILLS, "/admin/v1/bill", bill_wire.BillTable, by="tenant"),
-        view.wish(Permission.READ_BILLS, "/admin/v1/bill/matrix", bill_wire.LendingTable),
+        view.slow(Permission.READ_NODES, "/admin/v1/hints", wire.Hints),
+        view.slow(Permission.READ_STATUS, "/admin/v1/underuse", wire.Underused),
+        view.slow(Permission.READ_BILLS, "/admin/v1/bill", bill_wire.BillTable, by="tenant"),
+        view.slow(Permission.READ_BILLS, "/admin/v1/bill/matrix", bill_wire.LendingTable),
     )
     used = [] if isinstance(bill, Problem) else uses(bill.lines)
     return view.render(

@@ -9,18 +9,24 @@ from typing import Final
 from starlette.routing import BaseRoute
 
 from commonpool.console import (
+    accounts,
     alerts,
+    audit,
     bills,
+    configuration,
     decisions,
     devices,
     jobs,
+    keys,
     loans,
     look,
     models,
     overview,
     platform,
     playground,
+    prompts,
     requests,
+    settings,
     tenants,
 )
 from commonpool.console.frame import House, Page
@@ -38,6 +44,12 @@ PAGES: Final[tuple[Page, ...]] = (
     *loans.PAGES,
     *requests.PAGES,
     *bills.PAGES,
+    *keys.PAGES,
+    *accounts.PAGES,
+    *audit.PAGES,
+    *settings.PAGES,
+    *configuration.PAGES,
+    *prompts.PAGES,
     *look.PAGES,
 )
 

@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Message, Scope
 
+from commonpool import config
 from commonpool.api import wire
 
 # Of the request for the page; a body has headers of its own.
@@ -26,11 +27,12 @@ Value = str | int | Sequence[str] | None
 
 
 class RefusedError(Exception):
-    """The API did not do it; `status` and the text are what it said instead."""
+    """The API did not do it; `status` and the text are what it said instead, `problems` those of a configuration."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, problems: tuple[config.Problem, ...] = ()) -> None:
         super().__init__(message)
         self.status = status
+        self.problems = problems
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -56,7 +58,7 @@ async def ask(
     """
     status, content = await _call(request, method, path, _query(query or {}), body, key)
     if status not in SUCCESS:
-        raise RefusedError(status, _message(content))
+        raise RefusedError(status, *_said(content))
     return msgspec.json.decode(content, type=answer)
 
 
@@ -65,11 +67,12 @@ def _query(query: Mapping[str, Value]) -> bytes:
     return urlencode(given, doseq=True).encode()
 
 
-def _message(content: bytes) -> str:
+def _said(content: bytes) -> tuple[str, tuple[config.Problem, ...]]:
     try:
-        return msgspec.json.decode(content, type=wire.Failure).error.message
+        error = msgspec.json.decode(content, type=wire.Failure).error
     except msgspec.DecodeError:
-        return content.decode("utf-8", "replace")
+        return content.decode("utf-8", "replace"), ()
+    return error.message, error.problems
 
 
 async def _call(request: Request, method: str, path: str, query: bytes, body: Any, key: str) -> tuple[int, bytes]:

@@ -10,6 +10,7 @@ from commonpool.api.wire import ReplicaStatus
 from commonpool.control.books import Books
 from commonpool.control.seat import State, Status
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Tier
+from commonpool.observe.decisions import Decisions
 from commonpool.observe.exposition import Family
 from commonpool.observe.gauges import gauge
 from commonpool.observe.metrics import Meter
@@ -91,6 +92,12 @@ def books(kept: Books, now: int) -> Iterator[Family]:
     yield gauge("books_uncharged_gpu_seconds", uncharged, pool, last, lambda one: _gpu_s(one.devices - one.charged))
     unreported = "Of that hour, given out and not seen to run."
     yield gauge("books_unreported_gpu_seconds", unreported, pool, last, lambda one: _gpu_s(one.held - one.reported))
+
+
+def decided(decisions: Decisions) -> Iterator[Family]:
+    """What the core decided."""
+    made = [((kind,), count) for kind, count in decisions.made.items()]
+    yield Family("decisions", "counter", "Decisions, by what they were about.", ("kind",), made)
 
 
 def _gpu_s(milli_gpu_ns: int) -> float:

@@ -24,6 +24,7 @@ from commonpool.gateway import answers
 from commonpool.gateway.caches import ALL, Part
 from commonpool.gateway.desk import Desk
 from commonpool.gateway.errors import NS_PER_MS, RUN_TIME, ApiError, of_refusal
+from commonpool.gateway.failures import Failures
 from commonpool.gateway.http import Outlet
 from commonpool.gateway.overheard import Heard, Overheard
 from commonpool.gateway.pulse import Pulse
@@ -48,6 +49,7 @@ class Place(Protocol):
     pulse: Pulse
     clock: Callable[[], int]
     limits: Callable[[str, str, str], bytes]
+    failures: Failures
 
     def slow(self, error: ApiError, tenant: str, key: str, parts: Iterable[bytes]) -> None:
         """Have an error held back, where its client asks the same again and again; `parts` are the request."""
@@ -396,6 +398,7 @@ class Exchange:
             usage = events.counted(self.request.tokens_in) if events is not None else Usage()
             self._phase = _OVER
             event = b"data: %b\n\n" % error.body()
+            self._complain(error)
             self._end(Outcome.FAILED, usage, 200, last=len(event), fault=fault)
             self._last(event)
             return
@@ -407,6 +410,7 @@ class Exchange:
 
     def _fail(self, error: ApiError) -> None:
         self._phase = _OVER
+        self._complain(error)
         self._over(error.status, error.code)
         request = self.request
         self._place.slow(error, request.tenant, request.key, self._ask.parts(request.model))
@@ -451,6 +455,10 @@ class Exchange:
             self._connection.cut()  # nothing is answered that may not be recorded
             raise
 
+    def _complain(self, error: ApiError) -> None:
+        """Its client is told of this error, and so is the log."""
+        self._place.failures.tell(self.request, error, self._track.name if self._track is not None else "")
+
     def _note(self, track: Track, event: Ended) -> None:
         """An attempt at what is traced has ended, and so has the request where it is not tried again."""
         target, error = self._target, event.reason
@@ -479,9 +487,8 @@ class Exchange:
 
     def _over(self, status: int, error: str = "", *, recalled: bool = False) -> None:
         """Its client has heard the last of it, or soon has."""
-        track, self._track = self._track, None
-        if track is not None:
-            track.over(status, error, recalled=recalled)
+        if self._track is not None:
+            self._track.over(status, error, recalled=recalled)
 
     def _lines(self) -> bytes:
         """The header lines that every answer from an engine carries."""

@@ -23,6 +23,7 @@ from commonpool.gateway import wire
 from commonpool.gateway.chunked import too_large
 from commonpool.gateway.desk import Desk
 from commonpool.gateway.errors import ApiError, model_not_found
+from commonpool.gateway.failures import Failures
 from commonpool.gateway.head import Head
 from commonpool.gateway.http import BUSY, Purse, ServerConnection, crowded
 from commonpool.gateway.identity import Principal
@@ -89,6 +90,7 @@ class Gateway:
         self.held = 0
         self.held_max = max(HELD_BYTES_MAX, 2 * config.body_bytes_max)
         self.repeats = Repeats()
+        self.failures = Failures(monotonic)
         self.connections_max = CONNECTIONS_MAX
         self.connections: set[ServerConnection] = set()
         self._monotonic = monotonic
@@ -276,6 +278,7 @@ class Gateway:
                 ask = wire.read(endpoint, body)
                 request, sizes = self._rules.request(request_id, principal, ask, len(body))
             except ApiError as error:
+                self.failures.tell_of(request_id, principal.tenant, error, app=principal.app)
                 self.slow(error, principal.tenant, principal.key_id, (head.path, body))
                 connection.fail(error, request_id, self._limits_of(principal))
                 return

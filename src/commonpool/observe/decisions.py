@@ -45,6 +45,8 @@ class Decisions:
         self._kept_max = kept_max
         self._by_owner: dict[str, deque[Decision]] = {}
         self._count = 0
+        self.made: dict[str, int] = dict.fromkeys(KINDS, 0)
+        """How many were made of each kind."""
         self.last = 0
         """The number of the newest."""
 
@@ -56,6 +58,7 @@ class Decisions:
     def add(self, decision: Decision) -> Decision:
         """Keep it, and return it with its number."""
         self.last += 1
+        self.made[decision.kind] += 1
         kept = msgspec.structs.replace(decision, number=self.last)
         self._by_owner.setdefault(kept.owner, deque()).append(kept)
         self._count += 1

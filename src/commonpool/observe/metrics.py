@@ -278,9 +278,7 @@ def _of_requests(series: dict[Labels, _Series]) -> Iterator[Family]:
     use = [(labels, ns / _MILLI_GPU_NS_PER_GPU_S) for labels, ns in summed(lambda one: one.milli_gpu_ns)]
     yield _counter("gpu_seconds", "GPU time used, by jobs too (model empty).", of_model, use)
     cost = [(labels, exact / COST_UNIT) for labels, exact in summed(lambda one: one.cost)]
-    yield _counter(
-        "cost_micro", "Charged for GPU time, in millionths of the currency.", of_model, cost
-    )
+    yield _counter("cost_micro", "Charged for GPU time, in millionths of the currency.", of_model, cost)
 
 
 def _of_promises(promises: dict[Labels, _Promises]) -> Iterator[Family]:

@@ -67,10 +67,11 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 class Track:
     """The trace of one request that waits or runs."""
 
-    __slots__ = ("_traces", "arrived_ns", "attempts", "parent_id", "request", "span_id", "state", "trace_id")
+    __slots__ = ("_over", "_traces", "arrived_ns", "attempts", "parent_id", "request", "span_id", "state", "trace_id")
 
     def __init__(self, traces: "Traces", request: Request, context: tuple[int, int, int, bytes]) -> None:
         self._traces = traces
+        self._over = False
         self.request = request
         self.trace_id, self.span_id, self.parent_id, self.state = context
         self.arrived_ns = traces.clock()
@@ -91,7 +92,10 @@ class Track:
             self.attempts.append(attempt)
 
     def over(self, status: int, error: str = "", *, recalled: bool = False) -> None:
-        """The request is over; nothing more is said of it."""
+        """The request is over. What is said of it after the first time counts for nothing."""
+        if self._over:
+            return
+        self._over = True
         self._traces.offer(
             Ended(
                 self.request,

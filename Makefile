@@ -133,7 +133,7 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-neighbours bench-boundaries bench-models bench-advice bench-books ## run every benchmark but bench-ledger, which is large
+bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-neighbours bench-boundaries bench-models bench-advice bench-books bench-waits ## run every benchmark but bench-ledger, which is large
 
 .PHONY: bench-core
 bench-core: $(DEV) ## measure the core alone, pure and compiled
@@ -178,6 +178,10 @@ bench-advice: $(DEV) ## advise quotas from one week, test them on the next (COMM
 .PHONY: bench-books
 bench-books: $(DEV) ## ten million random life cycles, and whether the books sum to zero; writes docs/results/books.md
 	@$(BIN)/python -m benchmarks.bench_books
+
+.PHONY: bench-waits
+bench-waits: $(DEV) ## count waits, and ask for the percentiles of a month of 200 tenants; writes docs/results/waits.md
+	@$(BIN)/python -m benchmarks.bench_waits
 
 .PHONY: bench-ledger
 bench-ledger: $(DEV) ## fill the ledger in its stores up to a year of 64 GPUs (45 GB, an hour), write docs/results/ledger.md

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commonpool.config import parse
-from commonpool.control.waits import COUNTED_AT_ONCE, EVERY_S, HOURS_KEPT_NS, TURNS_MAX, WINDOWS_KEPT_NS, WaitBooks
+from commonpool.control.waits import EVERY_S, HOURS_KEPT_NS, TURNS_MAX, WINDOWS_KEPT_NS, WaitBooks
 from commonpool.core.burn import OVER_NS, Promise
 from commonpool.core.model import NS_PER_HOUR as HOUR
 from commonpool.core.model import NS_PER_S as S
@@ -18,6 +18,7 @@ from commonpool.store.memory import MemoryStore
 from commonpool.store.waits import Counted
 from tests.store.records import T0, usage_record
 
+AT_ONCE = 20
 CONFIG = """\
 pools: {main: {gpus: 4}}
 models: {m: {version: 1, pool: main, gpu: 1, slots: 1, context: 9, engine: {kind: embedded, file: x}}}
@@ -71,6 +72,7 @@ class Room:
             flush=self._flush,
             sleep=self._sleep,
             pause=self.slept.append,
+            at_once=AT_ONCE,
         )
         self.turns = 0
         self._number = 0
@@ -172,9 +174,9 @@ def test_an_answer_has_what_ended_before_it_was_asked_for() -> None:
 
 def test_an_answer_does_not_wait_for_all_that_an_earlier_release_left() -> None:
     room = Room()
-    room.end(0, count=TURNS_MAX * COUNTED_AT_ONCE)
+    room.end(0, count=TURNS_MAX * AT_ONCE)
     table, complete = asyncio.run(room.books.table([], 0, room.now + WINDOW_NS, {}))
-    assert (table.total.completed, complete) == (TURNS_MAX * COUNTED_AT_ONCE, False)
+    assert (table.total.completed, complete) == (TURNS_MAX * AT_ONCE, False)
     # others use the store in between
     assert len(room.slept) == TURNS_MAX
     room.end(0)

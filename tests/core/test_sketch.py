@@ -16,8 +16,7 @@ lists = st.lists(times, max_size=60)
 
 def sketch(*values: int) -> Sketch:
     made = Sketch()
-    for value in values:
-        made.add(value)
+    made.add(values)
     return made
 
 

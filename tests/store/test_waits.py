@@ -134,7 +134,8 @@ def test_a_question_that_cannot_be_asked_is_refused(
         store.waits((), 0, -1, {})
 
 
-def test_an_answer_has_so_many_lines_at_most(store: Store) -> None:
+def test_an_answer_has_so_many_lines_at_most() -> None:
+    store = MemoryStore()
     records = [waited(f"r{n}", T0, tenant=f"t{n}") for n in range(WAIT_LINES_MAX + 1)]
     store.add_usage(records)
     assert store.count_waits(TIERS, len(records)).records == len(records)

@@ -1,6 +1,5 @@
 """`commonpool waits`: how long requests waited in any period, how many gave up, and how promises are kept."""
 
-import enum
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -11,22 +10,16 @@ from commonpool.api import bill_formats, text
 from commonpool.api.wait_wire import Promises, WaitRow, WaitTable
 from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode
-from commonpool.cli.options import CONTROL_URL, Control, TokenFile
+from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
 from commonpool.cli.usage import filters, instant
 from commonpool.config.quantities import format_duration
 from commonpool.core.burn import OVER_NS, Burn, Kept, Promise
+from commonpool.core.model import NS_PER_HOUR
+from commonpool.core.waits import MINUTE_NS
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-
-
-class Format(enum.StrEnum):
-    """How waits are written."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
 
 
 def waits(
@@ -64,9 +57,10 @@ def waits(
     promises: Annotated[
         bool, typer.Option("--promises", help="Show how each tier's promises are kept now, and how fast budgets burn.")
     ] = False,
-    form: Annotated[Format, typer.Option("--format", help="How it is written.")] = Format.TABLE,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, times in nanoseconds, on standard output.")] = False,
     control: Control = CONTROL_URL,
     token_file: TokenFile = None,
+    as_json: Json = False,
 ) -> None:
     """Show how long the requests of a period waited, and for how many that was in vain.
 
@@ -77,32 +71,34 @@ def waits(
         raise CommandError(
             "--promises are those of now, by tenant and tier; leave --by, --since and --until out", ExitCode.USAGE
         )
+    if as_csv and as_json:
+        raise CommandError("--csv and --json are two formats; give one of them", ExitCode.USAGE)
     now_ns = time.time_ns()
     client = connect(control, token_file)
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
     if promises:
         kept = client.get("/admin/v1/promises", Promises, only)
-        if form is Format.TABLE:
-            out = show.console()
-            out.print(promises_picture(out, kept))
-        elif form is Format.CSV:
+        if as_json:
+            emit(kept)
+        elif as_csv:
             sys.stdout.write(promises_csv(kept))
         else:
-            emit(kept)
+            out = show.console()
+            out.print(promises_picture(out, kept))
         return
     query: dict[str, str | int | list[str]] = {"since_ns": instant(since or "1h", now_ns, "--since"), **only}
     if until is not None:
         query["until_ns"] = instant(until, now_ns, "--until")
     with show.progress("adding up"):
         table = client.get("/admin/v1/waits", WaitTable, query | {"by": "tenant,tier" if by is None else by})
-    if form is Format.TABLE:
-        out = show.console()
-        out.print(picture(out, table))
-    elif form is Format.CSV:
+    if as_json:
+        emit(table)
+    elif as_csv:
         sys.stdout.write(csv_text(table))
     else:
-        emit(table)
+        out = show.console()
+        out.print(picture(out, table))
 
 
 def picture(out: "Console", table: WaitTable) -> "RenderableType":
@@ -181,7 +177,7 @@ def promises_picture(out: "Console", found: Promises) -> "RenderableType":
     """How promises are kept, as people read it."""
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
-    titles = ("target", "p50", "p99", *(f"burn {format_duration(over_ns)}" for over_ns in OVER_NS), "says")
+    titles = ("target", "p50", "p99", *(f"burn {_length(over_ns)}" for over_ns in OVER_NS), "says")
     columns = [*(show.Column(name, right=False) for name in ("tenant", "tier", "promise")), *map(show.Column, titles)]
     rows = [
         (
@@ -202,7 +198,7 @@ def promises_picture(out: "Console", found: Promises) -> "RenderableType":
 def promises_csv(found: Promises) -> str:
     """A row a promise; times in nanoseconds, empty where there are none."""
     columns = ["tenant", "tier", "promise", "target_ns", "count", "p50_ns", "p99_ns"]
-    columns += [f"burn_{format_duration(over_ns)}" for over_ns in OVER_NS]
+    columns += [f"burn_{_length(over_ns)}" for over_ns in OVER_NS]
 
     def row(each: Promise) -> list[str]:
         values = (each.target_ns, each.spread.count, each.spread.p50_ns, each.spread.p99_ns)
@@ -212,6 +208,11 @@ def promises_csv(found: Promises) -> str:
         return [*names, each.name, *("" if value is None else str(value) for value in numbers)]
 
     return bill_formats.rows([columns, *map(row, found.promises)])
+
+
+def _length(over_ns: int) -> str:
+    """`5m`, `6h`, `3d`."""
+    return f"{over_ns // MINUTE_NS}m" if over_ns < NS_PER_HOUR else format_duration(over_ns)
 
 
 def _rate(burns: tuple[Burn, ...], over_ns: int) -> str:

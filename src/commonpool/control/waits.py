@@ -43,6 +43,7 @@ class WaitBooks:
         flush: Callable[[], object],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         pause: Callable[[float], None] = time.sleep,
+        at_once: int = COUNTED_AT_ONCE,
     ) -> None:
         self.promises: tuple[Promise, ...] = ()
         self.looked_ns = 0
@@ -52,6 +53,7 @@ class WaitBooks:
         self._flush = flush
         self._sleep = sleep
         self._pause = pause
+        self._at_once = at_once
         self._busy = threading.Lock()
         self._minutes: dict[tuple[int, str, str], Judged] = {}  # the last ones
         self._rolled_ns = self._forgot_ns = 0
@@ -100,13 +102,13 @@ class WaitBooks:
     def _count(self, turns: int) -> bool:
         """Counts what came; whether that is all."""
         for _ in range(turns):
-            counted = self._store.count_waits(self._policy().tiers, COUNTED_AT_ONCE)
+            counted = self._store.count_waits(self._policy().tiers, self._at_once)
             first = self._clock() - SHORTEST_NS - MINUTE_NS
             with self._busy:
                 for place, judged in counted.minutes.items():
                     if place[0] > first:
                         self._minutes.setdefault(place, Judged()).add(judged)
-            if counted.records < COUNTED_AT_ONCE:
+            if counted.records < self._at_once:
                 return True
             self._pause(PAUSE_S)
         return False

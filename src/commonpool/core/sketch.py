@@ -5,6 +5,7 @@ It is a DDSketch (Masson, Rim, Lee: "DDSketch", VLDB 2019): a value lies in the 
 given up: 64 bits of nanoseconds have 1,840 of them. docs/adr/0030-waits-in-sketches.md says why no library does it.
 """
 
+from collections.abc import Collection
 from itertools import accumulate
 from math import ceil, log
 from typing import Final
@@ -35,11 +36,13 @@ class Sketch:
         """How many there are."""
         return sum(self.bins.values())
 
-    def add(self, ns: int) -> None:
-        """One more; it is not negative."""
-        key = ceil(log(ns) * _PER_LOG) if ns >= FLOOR_NS else 0
-        self.bins[key] = self.bins.get(key, 0) + 1
-        self.max_ns = max(self.max_ns, ns)
+    def add(self, times: Collection[int]) -> None:
+        """Adds these; none is negative."""
+        bins = self.bins
+        for ns in times:
+            key = ceil(log(ns) * _PER_LOG) if ns >= FLOOR_NS else 0
+            bins[key] = bins.get(key, 0) + 1
+        self.max_ns = max(self.max_ns, max(times, default=0))
 
     def merge(self, other: "Sketch") -> None:
         """Adds all that are in another one: neither their order matters nor how they were divided."""

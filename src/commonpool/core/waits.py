@@ -11,7 +11,7 @@ it is or for a limit of its own, shows nothing of whether the promise was kept.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,15 +26,17 @@ NO_ROOM: Final = frozenset({Reason.QUEUE_FULL, Reason.PROMISE, Reason.NO_REPLICA
 
 Series = tuple[str, str, str]  # tenant, model, tier
 Place = tuple[int, str, str, str]  # of a window: its start (ns since the epoch, UTC), then its series
+Verdict = tuple[bool, bool, bool, bool]  # as `Judged` has them, of one attempt
 Row = tuple[int, int, int, int, int, int, int, int, str, bytes, bytes, bytes]  # a tally as it is kept
 
+_COMPLETED: Final = Outcome.COMPLETED.value  # a plain text, as those are that it is compared with
 _NO_TIER: Final = Tier("")
 _NONE_REFUSED: Final = "{}"
 _encode_refused = msgspec.json.Encoder(order="deterministic").encode
 _decode_refused = msgspec.json.Decoder(dict[str, int]).decode
 
 
-class End(msgspec.Struct, frozen=True, gc=False):
+class End(NamedTuple):
     """What is counted of a record, with its fields' names. `ended_ns` is since the epoch."""
 
     tenant: str
@@ -106,27 +108,26 @@ class Tally:
         self.first_token = Sketch()  # from arrival, of those that had one
         self.unserved = Sketch()  # how long those waited that were abandoned, or refused after they had waited
 
-    def add(self, end: End, judged: Judged) -> None:
-        """One more, and what was judged of it."""
+    def add(self, end: End) -> None:
+        """One more; what is judged of it is added to `judged` apart."""
         outcome = end.outcome
         if end.replica:
-            self.wait.add(end.wait_ns)
+            self.wait.add((end.wait_ns,))
             if end.first_token_ns:
-                self.first_token.add(end.first_token_ns)
-        if outcome == Outcome.COMPLETED:
+                self.first_token.add((end.first_token_ns,))
+        if outcome == _COMPLETED:
             self.completed += 1
         elif outcome == Outcome.REFUSED:
             self.refused[end.reason] = self.refused.get(end.reason, 0) + 1
             if end.wait_ns:
-                self.unserved.add(end.wait_ns)
+                self.unserved.add((end.wait_ns,))
         elif not end.replica:
             self.abandoned += 1
-            self.unserved.add(end.wait_ns)
+            self.unserved.add((end.wait_ns,))
         elif outcome == Outcome.FAILED:
             self.failed += 1
         else:
             self.cancelled += 1
-        self.judged.add(judged)
 
     def merge(self, other: "Tally") -> None:
         """Adds all that another one has."""
@@ -187,43 +188,78 @@ class Folded:
         self.minutes: dict[tuple[int, str, str], Judged] = {}
 
 
+class _Minute:
+    """What ended in one minute of a series: times of attempts that went as most do, and the others."""
+
+    __slots__ = ("first_tokens", "others", "waits")
+
+    def __init__(self) -> None:
+        self.waits: list[int] = []
+        self.first_tokens: list[int] = []
+        self.others: list[End] = []
+
+
 def fold(ends: Iterable[End], tiers: Mapping[str, Tier]) -> Folded:
     """Counts ends, judged by these tiers' promises; one whose tier is not there was promised nothing."""
-    folded = Folded()
-    windows, minutes = folded.windows, folded.minutes
+    # 1. Sorted by minute and series: here every instruction is one for every request.
+    found: dict[Place, _Minute] = {}
     for end in ends:
-        ended_ns = end.ended_ns
-        place = ended_ns - ended_ns % WINDOW_NS, end.tenant, end.model, end.tier
-        minute = ended_ns - ended_ns % MINUTE_NS, end.tenant, end.tier
-        tally = windows.get(place)
+        tenant, model, tier, replica, outcome, _, ended_ns, wait_ns, first_token_ns, _ = end
+        place = ended_ns - ended_ns % MINUTE_NS, tenant, model, tier
+        minute = found.get(place)
+        if minute is None:
+            minute = found[place] = _Minute()
+        if replica and first_token_ns and outcome == _COMPLETED:
+            minute.waits.append(wait_ns)
+            minute.first_tokens.append(first_token_ns)
+        else:
+            minute.others.append(End(*end))
+    # 2. Counted.
+    folded = Folded()
+    for (start_ns, tenant, model, tier), minute in found.items():
+        window = start_ns - start_ns % WINDOW_NS, tenant, model, tier
+        tally = folded.windows.get(window)
         if tally is None:
-            tally = windows[place] = Tally()
-        known = minutes.get(minute)
-        if known is None:
-            known = minutes[minute] = Judged()
-        judged = judge(end, tiers.get(end.tier, _NO_TIER))
-        tally.add(end, judged)
-        known.add(judged)
+            tally = folded.windows[window] = Tally()
+        judged = _count(minute, tally, tiers.get(tier, _NO_TIER))
+        tally.judged.add(judged)
+        folded.minutes.setdefault((start_ns, tenant, tier), Judged()).add(judged)
     return folded
 
 
-def judge(end: End, tier: Tier) -> Judged:
-    """Whether it had each of the tier's promises, and whether it was late: 1 or 0 of each."""
+def _count(minute: _Minute, tally: Tally, tier: Tier) -> Judged:
+    tally.completed += len(minute.waits)
+    tally.wait.add(minute.waits)
+    tally.first_token.add(minute.first_tokens)
+    judged = Judged()
+    if tier.queue_target_ns is not None:
+        judged.queue_promised = len(minute.waits)
+        judged.queue_late = _longer(minute.waits, tier.queue_target_ns)
+    if tier.first_token_target_ns is not None:
+        judged.first_token_promised = len(minute.first_tokens)
+        judged.first_token_late = _longer(minute.first_tokens, tier.first_token_target_ns)
+    for end in minute.others:
+        tally.add(end)
+        judged.add(Judged(*judge(end, tier)))
+    return judged
+
+
+def _longer(times: list[int], than_ns: int) -> int:
+    return sum([ns > than_ns for ns in times])
+
+
+def judge(end: End, tier: Tier) -> Verdict:
+    """Whether it had each of the tier's promises, and whether it was late."""
     queue, first_token = tier.queue_target_ns, tier.first_token_target_ns
     if not end.replica:  # it counts only where it shows that the promise was not kept
         no_room = end.reason in NO_ROOM
-        for_queue = int(queue is not None and (no_room or end.wait_ns > queue))
-        for_first_token = int(first_token is not None and (no_room or end.wait_ns > first_token))
-        return Judged(for_queue, for_queue, for_first_token, for_first_token)
-    judged = Judged()
-    if queue is not None:
-        judged.queue_promised = 1
-        judged.queue_late = int(end.wait_ns > queue)
-    if first_token is not None:
-        late = (end.first_token_ns or end.total_ns) > first_token
-        judged.first_token_promised = int(late or end.first_token_ns > 0)
-        judged.first_token_late = int(late)
-    return judged
+        of_queue = queue is not None and (no_room or end.wait_ns > queue)
+        of_first_token = first_token is not None and (no_room or end.wait_ns > first_token)
+        return of_queue, of_queue, of_first_token, of_first_token
+    waited = queue is not None and end.wait_ns > queue
+    late = first_token is not None and (end.first_token_ns or end.total_ns) > first_token
+    came = first_token is not None and end.first_token_ns > 0
+    return queue is not None, waited, late or came, late
 
 
 def spread(sketch: Sketch) -> Spread:

@@ -6,7 +6,7 @@ from commonpool.core.model import Tier, UsageRecord
 from commonpool.core.waits import End, Judged, Place, Row, Tally
 from commonpool.store import wait_rows
 from commonpool.store.hour import BATCH, ended
-from commonpool.store.wait_rows import Filters, Made, Range
+from commonpool.store.wait_rows import Came, Filters, Made, Range
 from commonpool.store.waits import Counted, WaitTable
 
 
@@ -26,9 +26,10 @@ class MemoryRows:
         """See `Rows.make`."""
         self._made = made
 
-    def ends(self, seq: int, limit: int) -> Sequence[tuple[int, End | None]]:
+    def ends(self, seq: int, limit: int) -> Came:
         """See `Rows.ends`."""
-        return [(number, _end(record)) for number, record in enumerate(self.came[seq : seq + limit], seq + 1)]
+        came = self.came[seq : seq + limit]
+        return Came(len(came), seq + len(came), [_end(record) for record in came if record.endpoint not in BATCH])
 
     def read(self, of: Range, filters: Filters) -> Iterator[tuple[Place, Row]]:
         """See `Rows.read`."""
@@ -91,9 +92,7 @@ class MemoryWaits:
         return wait_rows.judged(self._waits, since_ns, until_ns)
 
 
-def _end(record: UsageRecord) -> End | None:
-    if record.endpoint in BATCH:
-        return None
+def _end(record: UsageRecord) -> End:
     return End(
         record.tenant,
         record.model,

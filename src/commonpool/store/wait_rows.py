@@ -5,7 +5,7 @@ A store keeps rows of three spans, by `Place`; what is here reads and replaces t
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -40,6 +40,14 @@ class Made(msgspec.Struct, frozen=True):
     hours_ns: int = 0
 
 
+class Came(NamedTuple):
+    """Records that came: how many, the number of the last one, and of those that are requests what is counted."""
+
+    records: int
+    seq: int
+    ends: Iterable[End]
+
+
 # From when on what a line is of can be made of what is left.
 _BEGINS: Final[dict[str, Callable[[Made], int]]] = {
     "": lambda _: 0,
@@ -58,8 +66,8 @@ class Rows(Protocol):
     def make(self, made: Made) -> None:
         """They are made this far now."""
 
-    def ends(self, seq: int, limit: int) -> Sequence[tuple[int, End | None]]:
-        """The records that came after this one, in order, with their numbers; None of what is no request."""
+    def ends(self, seq: int, limit: int) -> Came:
+        """The records that came after this one."""
 
     def read(self, of: Range, filters: Filters) -> Iterable[tuple[Place, Row]]:
         """The rows of a range."""
@@ -87,9 +95,9 @@ def count(rows: Rows, tiers: Mapping[str, Tier], limit: int) -> Counted:
     """See `WaitStore.count_waits`."""
     made = rows.made()
     came = rows.ends(made.seq, limit)
-    if not came:
+    if not came.records:
         return Counted(0, {})
-    folded = fold((end for _, end in came if end is not None), tiers)
+    folded = fold(came.ends, tiers)
     # An hour or a day that is made already gets what is heard of late, as its windows do, where those are still kept.
     for span_ns, begins_ns, until_ns in (
         (WINDOW_NS, made.windows_ns, None),
@@ -102,8 +110,8 @@ def count(rows: Rows, tiers: Mapping[str, Tier], limit: int) -> Counted:
             if at_ns >= begins_ns and (until_ns is None or at_ns + span_ns <= until_ns):
                 late.setdefault(_place(at_ns, series), Tally()).merge(tally)
         _add(rows, span_ns, late)
-    rows.make(msgspec.structs.replace(made, seq=came[-1][0]))
-    return Counted(len(came), folded.minutes)
+    rows.make(msgspec.structs.replace(made, seq=came.seq))
+    return Counted(came.records, folded.minutes)
 
 
 def roll(rows: Rows, until_ns: int) -> bool:

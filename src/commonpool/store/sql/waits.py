@@ -1,13 +1,13 @@
 """The waits in SQL: their rows on one connection, inside a transaction of the store's."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from commonpool.core.waits import End, Judged, Place, Row
 from commonpool.store.hour import BATCH
 from commonpool.store.sql.connection import Connection, one_of
-from commonpool.store.wait_rows import Filters, Made, Range
+from commonpool.store.wait_rows import Came, Filters, Made, Range
 
 _PLACE: Final = ("start_ns", "tenant", "model", "tier")
 _JUDGED: Final = ("queue_promised", "queue_late", "first_token_promised", "first_token_late")
@@ -42,13 +42,19 @@ class SqlRows:
             tuple(getattr(made, name) for name in Made.__struct_fields__),
         )
 
-    def ends(self, seq: int, limit: int) -> Sequence[tuple[int, End | None]]:
+    def ends(self, seq: int, limit: int) -> Came:
         """See `Rows.ends`."""
-        rows = self._connection.query(
-            f"SELECT seq, endpoint, {_END} FROM usage WHERE seq > ? ORDER BY seq LIMIT ?",  # noqa: S608 - names are ours
+        ((count, last),) = self._connection.query(
+            "SELECT count(*), max(seq) FROM (SELECT seq FROM usage WHERE seq > ? ORDER BY seq LIMIT ?) AS u",
             (seq, limit),
         )
-        return [(number, None if endpoint in BATCH else End(*end)) for number, endpoint, *end in rows]
+        if not count:
+            return Came(0, seq, ())
+        rows = self._connection.query(
+            f"SELECT {_END} FROM usage WHERE seq > ? AND seq <= ? AND NOT {one_of('endpoint', BATCH)}",  # noqa: S608 - ours
+            (seq, last, *BATCH),
+        )
+        return Came(count, last, cast("list[End]", rows))  # they have the same fields, and making them takes a while
 
     def read(self, of: Range, filters: Filters) -> Iterator[tuple[Place, Row]]:
         """See `Rows.read`."""

@@ -88,7 +88,7 @@ def before(entries: Iterable[Entry], passage: Passage) -> dict[str, Before]:
             continue
         waits = entry.waiting or entry.dispatched > passage.since_ns
         waiting = entry.arrived < passage.since_ns and waits
-        served = not entry.waiting and passage.since_ns <= entry.dispatched <= passage.until_ns
+        served = not entry.waiting and passage.since_ns < entry.dispatched <= passage.until_ns
         if waiting or served:
             known = found.get(task.tenant, NONE)
             found[task.tenant] = known.plus(Before(int(waiting), int(served)))

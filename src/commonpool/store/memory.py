@@ -140,7 +140,7 @@ class MemoryStore(
                 continue
             started_ns = record.arrived_ns + record.wait_ns
             waiting = record.arrived_ns < since_ns < started_ns
-            served = record.milli_gpu > 0 and since_ns <= started_ns <= until_ns
+            served = record.milli_gpu > 0 and since_ns < started_ns <= until_ns
             if waiting or served:
                 known = found.get(record.tenant, NONE)
                 found[record.tenant] = known.plus(Before(int(waiting), int(served)))

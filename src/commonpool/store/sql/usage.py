@@ -134,11 +134,11 @@ def before(connection: Connection, passage: Passage, longest_ns: int) -> dict[st
     """See `Store.before`."""
     started = "(arrived_ns + wait_ns)"
     waiting = f"arrived_ns < ? AND {started} > ?"
-    served = f"{_DISPATCHED} AND {started} >= ? AND {started} <= ?"
+    served = f"{_DISPATCHED} AND {started} > ? AND {started} <= ?"
     since, until = passage.since_ns, passage.until_ns
     rows = connection.query(
         f"SELECT tenant, {_count(waiting)}, {_count(served)} FROM usage AS u WHERE arrived_ns >= ? AND arrived_ns <= ?"  # noqa: S608 - values are bound
-        f" AND model = ? AND request_id <> ? AND {started} >= ? GROUP BY tenant",
+        f" AND model = ? AND request_id <> ? AND {started} > ? GROUP BY tenant",
         (since, since, since, until, since - longest_ns, until, passage.model, passage.request_id, since),
     )
     return {tenant: Before(were, got) for tenant, were, got in rows if were or got}

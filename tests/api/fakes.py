@@ -13,6 +13,7 @@ from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
 from commonpool.access.secrets import MasterKey, Masters, Vault
 from commonpool.api import views, wire
+from commonpool.api.advice_wire import Advised
 from commonpool.api.operations import ConflictError, Passed
 from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
@@ -171,6 +172,7 @@ class FakeOperations:
         self.fake_feed = Feed("run")
         self.first_tokens: dict[str, int] = {}
         self.underused: tuple[underuse.Underuse, ...] = ()
+        self.advised = Advised("making")
         self.callers = {ADMIN: by_admin_key("k1"), KEY_OF_A: by_data_key("k2", "a", "default")}
         self.courier = TakesAll()
         self.fake_alerts = Alerting(
@@ -231,6 +233,9 @@ class FakeOperations:
 
     def hints(self) -> Sequence[Hint]:
         return moves.worthwhile(self.machine.state, (), NOW)
+
+    def advice(self) -> Advised:
+        return self.advised
 
     def underuse(self) -> Sequence[underuse.Underuse]:
         return self.underused

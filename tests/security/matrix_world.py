@@ -232,6 +232,7 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("GET", "/admin/v1/nodes"): lambda _: Call(),
     ("POST", "/admin/v1/place"): lambda of: Call(body={"tenant": of.tenant, "hardware": {"milli_gpu": 1000}}),
     ("GET", "/admin/v1/hints"): lambda _: Call(),
+    ("GET", "/admin/v1/advice"): lambda _: Call(),
     ("GET", "/admin/v1/usage"): lambda _: Call(query=PERIOD),
     ("GET", "/admin/v1/waits"): lambda _: Call(query={**PERIOD, "by": "tenant,model,tier"}),
     ("GET", "/admin/v1/promises"): lambda _: Call(),

@@ -16,6 +16,7 @@ class Permission(enum.StrEnum):
     READ_USAGE = "read_usage"
     READ_METRICS = "read_metrics"
     READ_NODES = "read_nodes"
+    READ_ADVICE = "read_advice"
     READ_REQUESTS = "read_requests"
     READ_PROMPTS = "read_prompts"
     KEEP_PROMPTS = "keep_prompts"
@@ -79,6 +80,7 @@ WORDS: Final[dict[Permission, str]] = {
     Permission.READ_USAGE: "read who used what, and the records of past requests",
     Permission.READ_METRICS: "read the metrics",
     Permission.READ_NODES: "see nodes, devices, who has them, and where work would go",
+    Permission.READ_ADVICE: "read which quotas the past speaks for, with the configuration",
     Permission.READ_REQUESTS: "ask what became of one request and what it cost",
     Permission.READ_PROMPTS: "read what was asked and answered",
     Permission.KEEP_PROMPTS: "have what is asked and answered kept, or deleted",

@@ -18,6 +18,7 @@ from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
 from commonpool.access.scope import Scope
 from commonpool.api import wire
+from commonpool.api.advice_wire import Advised
 from commonpool.backends.joblog import LogPart
 from commonpool.config import Config, Sources
 from commonpool.core.billing import Bill, Lent
@@ -359,6 +360,9 @@ class Operations(Protocol):
 
     def hints(self) -> Sequence[Hint]:
         """What could be gained by moving work together; `core.moves.worthwhile`."""
+
+    def advice(self) -> Advised:
+        """The advice of the last two weeks, or that it is being made."""
 
     def underuse(self) -> Sequence[Underuse]:
         """The guarantees that are under-used; `core.underuse.underuse`."""

@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute
 from commonpool import __version__
 from commonpool.api import (
     accounts,
+    advice,
     alerts,
     audit,
     bill,
@@ -51,6 +52,7 @@ ENDPOINTS: tuple[http.Endpoint, ...] = (
     *replicas.ENDPOINTS,
     *nodes.ENDPOINTS,
     *placement.ENDPOINTS,
+    *advice.ENDPOINTS,
     *usage.ENDPOINTS,
     *waits.ENDPOINTS,
     *bill.ENDPOINTS,

@@ -29,9 +29,11 @@ from commonpool.access.secrets import SecretsError, Vault, masters, salt_key
 from commonpool.access.tls import TlsError
 from commonpool.access.web import Web
 from commonpool.api import routes, views, wire
+from commonpool.api.advice_wire import Advised
 from commonpool.api.operations import ConflictError, OperationError, Passed, UnavailableError
 from commonpool.api.server import Server
 from commonpool.app import telemetry
+from commonpool.app.advising import Advisor, in_process
 from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
 from commonpool.app.feed import Feed
@@ -142,6 +144,7 @@ class Product:
             raise
         self._started_ns = self._clock()
         self._feed = Feed(f"{self._started_ns:x}")
+        self._advisor = Advisor(self, in_process)
         self._recovered = False  # whether the attempts of before that are lost have their records
         self._writer = Writer(self._journal, self._store, report=log.warning)
         self._audit = AuditLog(self._store, self._clock, lambda head: log.info("audit log", head=str(head)))
@@ -294,6 +297,7 @@ class Product:
         await self._supervisor.close()
         self._feed.close()
         await self._control.stop()
+        await self._advisor.close()
         await self._people.close()
         await self._prompts.write()
         await self._audit.write(all_of_it=True)
@@ -618,6 +622,9 @@ class Product:
         return moves.worthwhile(machine.state, frozenset(machine.savers), self._clock())
 
     def underuse(self) -> Sequence[Underuse]:
+    def advice(self) -> Advised:
+        return self._advisor.look()
+
         """Worked out anew every hour, since it goes through weeks of every tenant, and after a change."""
         state, now = self._desk.machine.state, self._clock()
         key = (now // NS_PER_HOUR, state.policy.revision, tuple(state.released.items()))

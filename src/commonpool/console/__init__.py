@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from commonpool.console import (
     accounts,
+    advice,
     alerts,
     audit,
     bills,
@@ -44,6 +45,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *loans.PAGES,
     *requests.PAGES,
     *bills.PAGES,
+    *advice.PAGES,
     *keys.PAGES,
     *accounts.PAGES,
     *audit.PAGES,

@@ -24,6 +24,11 @@ def gpu_hours(gpu_seconds: Decimal) -> str:
     return "<0.1 GPU h" if hours and shown in ("0.0", "-0.0") else f"{shown} GPU h"
 
 
+def milli_gpu_hours(milli_gpu_ns: int) -> str:
+    """The same for GPU thousandths × nanoseconds."""
+    return gpu_hours(Decimal(milli_gpu_ns).scaleb(-12))
+
+
 def duration(length_ns: int | None) -> str:
     """`0.42 s`, `3.5 min`, `2.1 h`, `3.0 d`: what is not zero is never shown as zero."""
     if length_ns is None:

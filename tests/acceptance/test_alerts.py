@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from tests.acceptance.product import Product, running
 from tests.acceptance.test_durability import engine
-from tests.control.alerting.receivers import Hook, Mailbox, Posted, mailbox
+from tests.control.alerting.receivers import Hook, Mailbox, Posted, hook, mailbox
 
 DEADLINE_S = 120.0
 ASKED = {"model": "mock", "messages": [{"role": "user", "content": "hi"}]}
@@ -42,13 +43,13 @@ class Receivers:
     def __init__(self, hook: Hook, box: Mailbox, loop: asyncio.AbstractEventLoop) -> None:
         self.hook = hook
         self.box = box
-        self._loop = loop
+        self.loop = loop
 
     def away(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.hook.close(), self._loop).result(DEADLINE_S)
+        asyncio.run_coroutine_threadsafe(self.hook.close(), self.loop).result(DEADLINE_S)
 
     def back(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.hook.open(), self._loop).result(DEADLINE_S)
+        asyncio.run_coroutine_threadsafe(self.hook.open(), self.loop).result(DEADLINE_S)
 
     def told(self, path: str) -> list[tuple[str, str]]:
         """Each line of the messages that came at a path: the alert, and its state."""
@@ -60,26 +61,23 @@ class Receivers:
 
 @contextlib.contextmanager
 def receivers() -> Iterator[Receivers]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
+    """They serve on a thread of their own."""
+    made: Future[tuple[Receivers, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        enough = asyncio.Event()
+        async with hook() as posts, mailbox() as box:
+            made.set_result((Receivers(posts, box, asyncio.get_running_loop()), enough))
+            await enough.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    hook, mails = Hook(), mailbox()
-
-    def do(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(DEADLINE_S)
-
+    there, enough = made.result(DEADLINE_S)
     try:
-        do(hook.open())
-        box = do(mails.__aenter__())
-        try:
-            yield Receivers(hook, box, loop)
-        finally:
-            do(mails.__aexit__(None, None, None))
-            do(hook.close())
+        yield there
     finally:
-        loop.call_soon_threadsafe(loop.stop)
+        there.loop.call_soon_threadsafe(enough.set)
         thread.join()
-        loop.close()
 
 
 def until(holds: Callable[[], object], what: str) -> None:
@@ -100,9 +98,9 @@ def apply(product: Product, config: str) -> None:
 
 
 def listed(product: Product, state: str) -> dict[str, Any]:
-    return {
-        each["name"]: each for each in product.cli("alerts", "list", "--resolved")["alerts"] if each["state"] == state
-    }
+    """By name, the alerts in this state."""
+    found = product.cli("alerts", "list", "--resolved")["alerts"]
+    return {each["name"]: each for each in found if each["state"] == state}
 
 
 def test_what_is_wrong_is_told_and_told_once_over_a_kill(tmp_path: Path) -> None:

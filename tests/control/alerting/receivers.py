@@ -75,6 +75,8 @@ class Hook:
             writer.write(head.encode() + self.answer)
             await writer.drain()
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 @contextlib.asynccontextmanager

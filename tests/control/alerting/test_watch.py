@@ -120,7 +120,7 @@ class Room:
 
 
 def story(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    return lambda: run(test)  # type: ignore[arg-type, return-value]
+    return lambda: run(test)
 
 
 @story

@@ -108,8 +108,8 @@ def picture(out: "Console", table: WaitTable) -> "RenderableType":
 
     from commonpool.cli import show  # noqa: PLC0415 - the same
 
-    titles = ("completed", "failed", "cancelled", "abandoned", "refused", "wait p50", "p90", "p99", "max", "late")
-    titles += ("first token p50", "p99", "late")
+    titles = ["completed", "failed", "cancelled", "abandoned", "refused", "wait p50", "p90", "p99", "max", "late"]
+    titles += ["first token p50", "p99", "late"]
     columns = [*(show.Column(name, right=False) for name in table.by), *map(show.Column, titles)]
     cells = [
         (

@@ -183,6 +183,14 @@ bench-books: $(DEV) ## ten million random life cycles, and whether the books sum
 bench-waits: $(DEV) ## count waits, and ask for the percentiles of a month of 200 tenants; writes docs/results/waits.md
 	@$(BIN)/python -m benchmarks.bench_waits
 
+.PHONY: bench-console
+bench-console: $(DEV) debian ## measure the console's first screens over 200 tenants and a month, write docs/results/console.md
+	@$(BIN)/python -m benchmarks.bench_console
+
+.PHONY: screenshots
+screenshots: $(DEV) debian ## take a picture of each page of the console into docs/images
+	@$(BIN)/python -m benchmarks.console_pictures
+
 .PHONY: bench-ledger
 bench-ledger: $(DEV) ## fill the ledger in its stores up to a year of 64 GPUs (45 GB, an hour), write docs/results/ledger.md
 	@$(BIN)/python -m benchmarks.bench_ledger

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,6 +27,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.acceptance.product import Product
 
 from commonpool.config.loading import parse
+from commonpool.console.frame import SLOW_S
 from commonpool.core.model import NS_PER_HOUR
 from commonpool.store.sqlite import SqliteStore
 
@@ -60,6 +61,7 @@ class Screen(msgspec.Struct, frozen=True):
 
     path: str
     first_ms: float
+    aged_ms: float
     median_ms: float
     p95_ms: float
     painted_ms: float
@@ -85,7 +87,7 @@ def main() -> None:
     folder: Path = options.folder / ("quick" if options.quick else "whole")
     with engine() as address, running(folder, scale, address) as product, chromium() as browser:
         screens = tuple(screen(product, browser, path, scale.rounds) for path in SCREENS)
-        with asking(product):
+        with asking(product, _departments(1)[0]):
             alone = watched(product, browser, 0, scale.watched_s)
             found = Found(scale, screens, alone, watched(product, browser, 2, scale.watched_s))
     print(page(found))
@@ -104,12 +106,17 @@ def screen(product: Product, browser: Browser, path: str, rounds: int) -> Screen
             content = answer.read()
         times.append(1000 * (time.perf_counter() - began))
     first, *more = times
+    time.sleep(SLOW_S + 1)
+    began = time.perf_counter()
+    urllib.request.urlopen(product.control + path, timeout=120).read()
+    aged = 1000 * (time.perf_counter() - began)
     files = set(re.findall(r'(?:href|src)="(/files/[^"]+)"', content.decode()))
     weights = [len(urllib.request.urlopen(product.control + file).read()) for file in files]
     painted = statistics.median(paint(browser, product.control + path) for _ in range(max(3, rounds // 6)))
     return Screen(
         path=path,
         first_ms=first,
+        aged_ms=aged,
         median_ms=statistics.median(more),
         p95_ms=sorted(more)[int(0.95 * (len(more) - 1))],
         painted_ms=painted,
@@ -153,9 +160,11 @@ def watched(product: Product, browser: Browser, browsers: int, seconds: int) -> 
 
 
 @contextlib.contextmanager
-def engine() -> Iterator[str]:
+def engine(chunks: int = 20, interval_ms: int = 0) -> Iterator[str]:
+    """An engine's address."""
+    options = ["--port", "0", "--chunks", str(chunks), "--interval-ms", str(interval_ms)]
     with subprocess.Popen(
-        [sys.executable, str(HERE / "mock_engine.py"), "--port", "0"], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(HERE / "mock_engine.py"), *options], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
@@ -163,25 +172,29 @@ def engine() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, scale: Scale, address: str) -> Iterator[Product]:
+def running(folder: Path, scale: Scale, address: str, names: Sequence[str] = ()) -> Iterator[Product]:
     """The product on a store that has the month; one from before is used again where it is whole."""
     world = console_data.World(
-        tenants=[(f"dept-{number + 1:03d}", 1 + number % 2) for number in range(scale.tenants)],
+        tenants=[(name, 1 + at % 2) for at, name in enumerate(names or _departments(scale.tenants))],
         nodes=scale.nodes,
         requests=scale.requests,
         hours=scale.hours,
         until_ns=time.time_ns() // NS_PER_HOUR * NS_PER_HOUR,
     )
     text = console_data.configuration(world, address)
+    filled = folder / "filled"
     whole = folder / "whole"
     if not whole.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        filled.mkdir(parents=True)
         print(f"filling {folder}", flush=True)
-        with contextlib.closing(SqliteStore(folder / "var")) as store:
+        with contextlib.closing(SqliteStore(filled)) as store:
             console_data.fill(store, parse(text), world)
         whole.touch()
-    product = Product(folder, text)
+    run = folder / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.copytree(filled, run / "var")
+    product = Product(run, text)
     product.keys = {"": ""}
     try:
         product.start()
@@ -189,6 +202,10 @@ def running(folder: Path, scale: Scale, address: str) -> Iterator[Product]:
         yield product
     finally:
         product.stop()
+
+
+def _departments(count: int) -> list[str]:
+    return [f"dept-{number + 1:03d}" for number in range(count)]
 
 
 def settle(product: Product) -> None:
@@ -201,9 +218,9 @@ def settle(product: Product) -> None:
 
 
 @contextlib.contextmanager
-def asking(product: Product) -> Iterator[None]:
-    """Requests of one tenant at a steady pace, so that there is something to watch."""
-    key = product.cli("keys", "create", "--tenant", "dept-001", "--app", console_data.APPS[0])["key"]
+def asking(product: Product, tenant: str, clients: int = 1) -> Iterator[None]:
+    """Requests of a tenant, so that there is something to watch: so many clients, `ASKED_PER_S` of each at most."""
+    key = product.cli("keys", "create", "--tenant", tenant, "--app", console_data.APPS[0])["key"]
     body = b'{"model": "chat", "messages": [{"role": "user", "content": "Hello"}], "stream": true}'
     headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
     over = threading.Event()
@@ -211,16 +228,18 @@ def asking(product: Product) -> Iterator[None]:
     def ask() -> None:
         while not over.wait(1 / ASKED_PER_S):
             request = urllib.request.Request(product.gateway + "/v1/chat/completions", data=body, headers=headers)
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=60) as answer:
                 answer.read()
 
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         over.set()
-        thread.join(60)
+        for thread in threads:
+            thread.join(60)
 
 
 @contextlib.contextmanager
@@ -238,33 +257,35 @@ def page(found: Found) -> str:
     scale = found.scale
     added = found.watched_percent - found.alone_percent
     rows = "\n".join(
-        f"| `{each.path}` | {each.first_ms:,.0f} | {each.median_ms:,.0f} | {each.p95_ms:,.0f} | {each.painted_ms:,.0f}"
-        f" | {each.page_kb:,.0f} | {each.whole_kb:,.0f} |"
+        f"| `{each.path}` | {each.first_ms:,.0f} | {each.aged_ms:,.0f} | {each.median_ms:,.0f} | {each.p95_ms:,.0f}"
+        f" | {each.painted_ms:,.0f} | {each.page_kb:,.0f} | {each.whole_kb:,.0f} |"
         for each in found.screens
     )
-    slowest = max(each.p95_ms for each in found.screens)
+    slowest = max(max(each.p95_ms, each.aged_ms) for each in found.screens)
     heaviest = max(each.whole_kb for each in found.screens)
     return f"""\
 # The console: how fast, how heavy, what watching costs
 
 Made by `make bench-console` on {machine.cores()}, {machine.python()}.
 
-A store with {scale.requests:,} requests of {scale.tenants} tenants in the last {scale.hours // 24} days, all hours closed; a pool of
-{scale.nodes} nodes with {console_data.NODE_GPUS} GPUs each. The reader may see everything: that is the most there is to render.
+A store with {scale.requests:,} requests of {scale.tenants} tenants in {scale.hours // 24} days, all hours closed;
+a pool of {scale.nodes} nodes with {console_data.NODE_GPUS} GPUs each. The reader may see everything: that is the most
+there is to render.
 
-| page | first ever, ms | median, ms | p95, ms | painted, ms | page, KB | with all its files, KB |
-|---|---|---|---|---|---|---|
+| page | first ever, ms | a minute later, ms | median, ms | p95, ms | painted, ms | page, KB | with all its files, KB |
+|---|---|---|---|---|---|---|---|
 {rows}
 
 Times are from the request to the last byte over loopback, one after the other; *first ever* is after the start of the
-product, when nothing of the month has been worked out yet; *painted* is the first paint of content in Chromium with an
+product, when nothing of the month has been worked out yet; *a minute later* all that the console keeps is too old, and
+asked again; *painted* is the first paint of content in Chromium with an
 empty cache. Sizes are not compressed.
 
-- Every screen in under {FIRST_MS_MAX} ms (p95): {_kept(slowest < FIRST_MS_MAX)}
+- Every screen in under {FIRST_MS_MAX} ms (p95, and a minute later): {_kept(slowest < FIRST_MS_MAX)}
 - Everything together under {WEIGHT_KB_MAX} KB: {_kept(heaviest < WEIGHT_KB_MAX)}
-- Two browsers left open on the first screen for {scale.watched_s} s, while {ASKED_PER_S} requests a second are served: the product took
-  {found.watched_percent:.2f} % of a core, with no browser {found.alone_percent:.2f} %. They added {added:.2f} %; the goal is less than
-  {WATCH_PERCENT_MAX:.0f} %: {_kept(added < WATCH_PERCENT_MAX)}
+- Two browsers left open on the first screen for {scale.watched_s} s, while up to {ASKED_PER_S} requests a second are
+  served: the product took {found.watched_percent:.2f} % of a core, without {found.alone_percent:.2f} %. They added
+  {added:.2f} %; the goal is less than {WATCH_PERCENT_MAX:.0f} %: {_kept(added < WATCH_PERCENT_MAX)}
 """
 
 

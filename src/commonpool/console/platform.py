@@ -117,7 +117,7 @@ async def show(view: View) -> Response:
     return view.render(
         "platform.html",
         status=status,
-        promises=promises if isinstance(promises, Problem) else suffering(promises, status),
+        promises=promises if isinstance(promises, Problem) else suffering(promised(promises.promises), status),
         nodes=nodes,
         rows=[] if isinstance(nodes, Problem) else rows(nodes)[:NODES_MAX],
         hints=hints,
@@ -133,14 +133,14 @@ async def show(view: View) -> Response:
     )
 
 
-def suffering(promises: wait_wire.Promises, status: wire.Status) -> list[Promised]:
+def suffering(promises: Iterable[Promised], status: wire.Status) -> list[Promised]:
     """Tenants and tiers by the wait that one in a hundred exceeds; of those alike the smallest tenant first.
 
     Each is itself: a mean over tenants would hide a small one.
     """
     size = {tenant.name: tenant.guaranteed_milli_gpu for tenant in status.tenants}
     return sorted(
-        promised(promises.promises),
+        promises,
         key=lambda each: (-(each.queue.spread.p99_ns or 0), size.get(each.tenant, 0), each.tenant, each.tier),
     )
 

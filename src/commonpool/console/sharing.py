@@ -14,7 +14,7 @@ KEPT_MAX: Final = 128
 
 
 class Shared:
-    """Answers by key; who asks while one is worked out waits for it, and a failure is not kept. `clock` gives seconds."""
+    """Answers by key. Who asks while one is worked out waits for it; a failure is not kept. `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

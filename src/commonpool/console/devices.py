@@ -61,6 +61,12 @@ class Row(msgspec.Struct, frozen=True):
     def milli_gpu(self) -> int:
         return sum(device.milli_gpu for device in self.node.devices)
 
+    @property
+    def whose(self) -> list[str]:
+        """The models and tenants that have something of it."""
+        holders = [holder for device in self.node.devices for holder in device.holders]
+        return list(dict.fromkeys(holder.model or holder.tenant or holder.id for holder in holders))
+
     def has(self, only: str, now_ns: int) -> bool:
         """Whether something of it is as asked for."""
         states = {cell.state for cell in self.cells}

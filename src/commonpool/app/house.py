@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from commonpool.app.traces import exporter, traces
 from commonpool.backends.base import BackendError
@@ -17,11 +17,9 @@ from commonpool.control.replicas import Backends, StartError, default_backends
 from commonpool.gateway.desk import CoreDesk, Soon
 from commonpool.gateway.identity import Identity
 from commonpool.gateway.server import Gateway
+from commonpool.observe.exporting import Exporter
 from commonpool.observe.exposition import Family
 from commonpool.store.contract import Key
-
-if TYPE_CHECKING:
-    from commonpool.observe.exporting import Exporter
 
 
 class DataPlane(Protocol):

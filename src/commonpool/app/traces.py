@@ -3,30 +3,25 @@
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
 from commonpool.access.problems import AwayError
 from commonpool.access.web import Web
 from commonpool.config.structs import Config
+from commonpool.observe.exporting import Exporter, ExportError
 from commonpool.observe.traces import Traces
-
-if TYPE_CHECKING:
-    from commonpool.observe.exporting import Exporter
 
 PATH: Final = "/v1/traces"
 SERVICE: Final = "commonpool"
 _INSTANCE_BYTES: Final = 8
 
 
-def exporter(config: Config, environment: Mapping[str, str] = os.environ) -> "Exporter | None":
+def exporter(config: Config, environment: Mapping[str, str] = os.environ) -> Exporter | None:
     """What takes traces to the collector; None where the configuration names none."""
     endpoint = config.observe.traces.endpoint
     if endpoint is None:
         return None
-    # Protobuf takes a while to import, and most installations trace nothing.
-    from commonpool.observe.exporting import Exporter, ExportError  # noqa: PLC0415
-
     web, url = Web(config.outgoing), endpoint + PATH
     headers = {**_headers(environment), "content-type": "application/x-protobuf"}
 
@@ -40,7 +35,7 @@ def exporter(config: Config, environment: Mapping[str, str] = os.environ) -> "Ex
     return Exporter(send, resource(environment))
 
 
-def traces(config: Config, exporter: "Exporter | None", clock: Callable[[], int]) -> Traces | None:
+def traces(config: Config, exporter: Exporter | None, clock: Callable[[], int]) -> Traces | None:
     """What begins the traces that this exporter takes."""
     if exporter is None:
         return None

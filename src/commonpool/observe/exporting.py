@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 
 import structlog
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from commonpool.core.model import NS_PER_S
 from commonpool.observe.exposition import Family
@@ -129,7 +128,7 @@ class Exporter:
             await _either(woken, self._again_s)
 
     async def _made(self, batch: list[Ended]) -> bytes:
-        found: list[Span] = []
+        found: list[bytes] = []
         for number, ended in enumerate(batch, 1):
             found += spans(ended)
             if number % _AT_ONCE == 0:

@@ -5,17 +5,14 @@ chunk. They are children and no events, so that an engine which is traced itself
 was, and so that waiting and running can be searched for and summed up apart. What people wrote is in none of them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final
-
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
 from commonpool import __version__
 from commonpool.core.keys import redact
 from commonpool.core.model import NS_PER_S, Outcome, Request, Wait
+from commonpool.observe.protobuf import fixed64, length, number
 from commonpool.observe.traces import Attempt, Ended, engine_span, queue_span
 
 PROVIDER: Final = "commonpool"
@@ -23,19 +20,21 @@ _OPERATIONS: Final = {"chat": "chat", "completions": "text_completion", "embeddi
 _FAILED_FROM: Final = 500  # what a client did wrong is no error of the server's span
 _UNSERVED_NS: Final = NS_PER_S // 1000  # what was refused sooner did not wait
 
+_INTERNAL, _SERVER, _CLIENT = 1, 2, 3  # kinds of spans
+_ERROR: Final = 2  # of a status
+
 Value = str | int
 
 
-def payload(spans: list[Span], resource: Mapping[str, str]) -> bytes:
-    """What is posted to a collector."""
-    scope = ScopeSpans(scope=InstrumentationScope(name="commonpool", version=__version__), spans=spans)
-    about = Resource(attributes=_pairs({"service.version": __version__, **resource}))
-    whole = ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=about, scope_spans=[scope])])
-    encoded: bytes = whole.SerializeToString()
-    return encoded
+def payload(found: Iterable[bytes], resource: Mapping[str, str]) -> bytes:
+    """What is posted to a collector: an ExportTraceServiceRequest of these spans."""
+    scope = length(1, b"commonpool") + length(2, __version__.encode())
+    about = b"".join(_attribute(1, key, value) for key, value in {"service.version": __version__, **resource}.items())
+    scoped = length(1, scope) + b"".join([length(2, span) for span in found])
+    return length(1, length(1, about) + length(2, scoped))
 
 
-def spans(ended: Ended) -> Iterator[Span]:
+def spans(ended: Ended) -> Iterator[bytes]:
     """The spans of a request, its own first."""
     request, attempts = ended.request, ended.attempts
     last = attempts[-1] if attempts else None
@@ -45,7 +44,7 @@ def spans(ended: Ended) -> Iterator[Span]:
         ended.span_id,
         ended.parent_id,
         f"{_OPERATIONS[request.endpoint]} {request.model}",
-        Span.SPAN_KIND_SERVER,
+        _SERVER,
         (ended.arrived_ns, ended.ended_ns),
         {
             **_asked(request),
@@ -69,26 +68,24 @@ def spans(ended: Ended) -> Iterator[Span]:
         yield _queue(ended, last.number + 1 if last else 1, (since, ended.ended_ns), ())
 
 
-def _queue(ended: Ended, attempt: int, times: tuple[int, int], waits: tuple[Wait, ...]) -> Span:
+def _queue(ended: Ended, attempt: int, times: tuple[int, int], waits: tuple[Wait, ...]) -> bytes:
     """What it waited for is said, and not because of whom: that may be another tenant."""
     attributes: dict[str, Value] = {"commonpool.attempt": attempt}
     causes = dict.fromkeys((f"commonpool.wait.{wait.cause}_ns" for wait in waits), 0)
     for wait in waits:
         causes[f"commonpool.wait.{wait.cause}_ns"] += wait.ns
     attributes.update(causes)
-    return _span(
-        ended, queue_span(ended.span_id, attempt), ended.span_id, "queue", Span.SPAN_KIND_INTERNAL, times, attributes
-    )
+    return _span(ended, queue_span(ended.span_id, attempt), ended.span_id, "queue", _INTERNAL, times, attributes)
 
 
-def _engine(ended: Ended, attempt: Attempt) -> Span:
+def _engine(ended: Ended, attempt: Attempt) -> bytes:
     request = ended.request
-    span = _span(
+    return _span(
         ended,
         engine_span(ended.span_id, attempt.number),
         ended.span_id,
         f"{_OPERATIONS[request.endpoint]} {attempt.model}",
-        Span.SPAN_KIND_CLIENT,
+        _CLIENT,
         (attempt.dispatched_ns, attempt.ended_ns),
         {
             **_asked(request),
@@ -103,10 +100,8 @@ def _engine(ended: Ended, attempt: Attempt) -> Span:
         },
         attempt.error or ("" if attempt.outcome is Outcome.COMPLETED else attempt.outcome.value),
         failed=attempt.outcome is Outcome.FAILED,
+        first_token_ns=attempt.first_token_ns,
     )
-    if attempt.first_token_ns:
-        span.events.add(time_unix_nano=attempt.first_token_ns, name="first_token")
-    return span
 
 
 def _asked(request: Request) -> dict[str, Value]:
@@ -149,31 +144,44 @@ def _span(
     span_id: int,
     parent_id: int,
     name: str,
-    kind: "Span.SpanKind.ValueType",
+    kind: int,
     times: tuple[int, int],
     attributes: Mapping[str, Value],
     error: str = "",
     *,
     failed: bool = False,
-) -> Span:
+    first_token_ns: int = 0,
+) -> bytes:
+    """A Span, field by field of OpenTelemetry's trace.proto."""
     start, end = times
-    return Span(
-        trace_id=ended.trace_id.to_bytes(16, "big"),
-        span_id=span_id.to_bytes(8, "big"),
-        parent_span_id=parent_id.to_bytes(8, "big") if parent_id else b"",
-        trace_state=redact(ended.state.decode("ascii")) if ended.state else "",
-        name=name,
-        kind=kind,
-        start_time_unix_nano=start,
-        end_time_unix_nano=max(start, end),
-        attributes=_pairs({**attributes, "error.type": error} if error else attributes),
-        status=Status(code=Status.STATUS_CODE_ERROR) if failed else None,
-    )
+    parts = [length(1, ended.trace_id.to_bytes(16, "big")), length(2, span_id.to_bytes(8, "big"))]
+    if ended.state:
+        parts.append(length(3, redact(ended.state.decode("ascii")).encode()))
+    if parent_id:
+        parts.append(length(4, parent_id.to_bytes(8, "big")))
+    parts += (length(5, name.encode()), number(6, kind), fixed64(7, start), fixed64(8, max(start, end)))
+    parts += [_attribute(9, key, value) for key, value in attributes.items()]
+    if error:
+        parts.append(_attribute(9, "error.type", error))
+    if first_token_ns:
+        parts.append(length(11, fixed64(1, first_token_ns) + length(2, b"first_token")))
+    if failed:
+        parts.append(length(15, number(3, _ERROR)))
+    return b"".join(parts)
 
 
-def _pairs(attributes: Mapping[str, Value]) -> list[KeyValue]:
-    return [KeyValue(key=key, value=_value(value)) for key, value in attributes.items()]
+def _attribute(field: int, key: str, value: Value) -> bytes:
+    """A KeyValue."""
+    if isinstance(value, str):
+        return _text(field, key, value)
+    return length(field, _key(key) + length(2, number(3, value)))
 
 
-def _value(value: Value) -> AnyValue:
-    return AnyValue(string_value=value) if isinstance(value, str) else AnyValue(int_value=value)
+@lru_cache(4096)  # most are the same from request to request
+def _text(field: int, key: str, value: str) -> bytes:
+    return length(field, _key(key) + length(2, length(1, value.encode())))
+
+
+@lru_cache(256)
+def _key(name: str) -> bytes:
+    return length(1, name.encode())

@@ -210,9 +210,6 @@ def _questions(scale: Scale, store: SqliteStore, until: int) -> dict[str, Callab
     month = START_NS, until
     odd = START_NS + 7 * WINDOW_NS, until - 5 * WINDOW_NS
     one = {"tenant": ["t001"]}
-    books = WaitBooks(
-        store, clock=lambda: until, policy=lambda: _policy(scale.tenants), flush=lambda: None, pause=lambda _: None
-    )
     return {
         "one tenant, the month, by tier": lambda: store.waits(["tier"], *month, one),
         "one tenant, the month but for 70 minutes at its begin and 50 at its end": lambda: store.waits((), *odd, one),
@@ -224,8 +221,13 @@ def _questions(scale: Scale, store: SqliteStore, until: int) -> dict[str, Callab
         "all tenants, the last hour, by tenant and tier": lambda: store.waits(
             ["tenant", "tier"], until - NS_PER_HOUR, until, {}
         ),
-        "all promises and how fast they burn, every ten seconds": books.look,
+        "all promises and how fast they burn, once a minute": lambda: _promises(scale, store, until),
     }
+
+
+def _promises(scale: Scale, store: SqliteStore, until: int) -> None:
+    policy = _policy(scale.tenants)
+    WaitBooks(store, clock=lambda: until, policy=lambda: policy, flush=lambda: None).look()
 
 
 def _policy(tenants: int) -> Policy:

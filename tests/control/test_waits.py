@@ -138,6 +138,7 @@ def test_the_shortest_time_moves_on() -> None:
     assert burns(room.promise("a", "interactive", "queue"))[1] == (1, 1)
     # what is heard of late is not of the last minutes
     room.end(3 * S, ago_ns=HOUR)
+    room.now += MINUTE_NS
     room.books.look()
     assert burns(room.promise("a", "interactive", "queue"))[0] == (0, 0)
 
@@ -190,6 +191,19 @@ def test_a_store_that_is_away_is_tried_again() -> None:
     with pytest.raises(OverError):
         asyncio.run(room.books.run())
     assert room.promise("a", "interactive", "queue").spread.count == 1
+
+
+def test_promises_are_looked_at_once_a_minute() -> None:
+    room = Room()
+    room.books.look()
+    room.end(0)
+    looked = room.now
+    room.now += MINUTE_NS - 1
+    room.books.look()
+    assert (room.books.looked_ns, room.promise("a", "interactive", "queue").spread.count) == (looked, 0)
+    room.now += 1
+    room.books.look()
+    assert (room.books.looked_ns, room.promise("a", "interactive", "queue").spread.count) == (room.now, 1)
 
 
 def test_a_tenant_that_comes_is_promised_something_at_the_next_look() -> None:

@@ -81,7 +81,7 @@ def test_a_sketch_of_nothing_has_no_quantiles_and_no_bytes() -> None:
 
 def test_a_sketch_of_a_later_release_is_refused() -> None:
     with pytest.raises(ValueError, match="of version 2, and this release reads version 1"):
-        Sketch().take(bytes([0x92, 2, 5]))
+        Sketch().take(bytes([0x95, 2, 5, 0, 0, 0]))
 
 
 def test_the_largest_value_is_exact_and_bounds_what_is_told() -> None:

@@ -18,6 +18,7 @@ from commonpool.store.contract import StoreError
 from commonpool.store.waits import WaitStore, WaitTable
 
 EVERY_S: Final = 10.0
+LOOK_NS: Final = MINUTE_NS  # between two looks at promises: of 600 series one takes some 200 ms
 COUNTED_AT_ONCE: Final = 5000  # in one transaction: some ten milliseconds
 PAUSE_S: Final = 0.02  # between two of them, so that records can be stored meanwhile
 # What a question waits for; only after an upgrade is there more to count, which takes a second for a million records.
@@ -57,6 +58,7 @@ class WaitBooks:
         self._busy = threading.Lock()
         self._minutes: dict[tuple[int, str, str], Judged] = {}  # the last ones
         self._rolled_ns = self._forgot_ns = 0
+        self._looked_at: Policy | None = None
         self._trouble = ""
 
     async def run(self) -> None:
@@ -79,6 +81,7 @@ class WaitBooks:
 
     def look(self) -> None:
         """Do all that is to be done now. Blocks. StoreError where the store cannot be used."""
+        self._flush()
         while not self._count(TURNS_MAX):
             continue
         now = self._clock()
@@ -89,8 +92,10 @@ class WaitBooks:
         if now - self._forgot_ns >= DAY_NS:
             self._store.forget_waits(now - WINDOWS_KEPT_NS, now - HOURS_KEPT_NS)
             self._forgot_ns = now - now % DAY_NS
-        self.promises = self._promises(now)
-        self.looked_ns = now
+        policy = self._policy()
+        if policy is not self._looked_at or now - self.looked_ns >= LOOK_NS:
+            self.promises = self._promises(policy, now)
+            self.looked_ns, self._looked_at = now, policy
 
     def _table(
         self, by: Sequence[str], since_ns: int, until_ns: int, filters: Mapping[str, Sequence[str]]
@@ -113,8 +118,7 @@ class WaitBooks:
             self._pause(PAUSE_S)
         return False
 
-    def _promises(self, now: int) -> tuple[Promise, ...]:
-        policy = self._policy()
+    def _promises(self, policy: Policy, now: int) -> tuple[Promise, ...]:
         judged: dict[int, Mapping[tuple[str, str], Judged]] = {SHORTEST_NS: self._lately(now)}
         for over_ns in OVER_NS:
             if over_ns != SHORTEST_NS:

@@ -20,6 +20,7 @@ from tests.deploy.tools import ROOT, RULES, promtool, tool
 from tests.leaks import MARK
 
 REQUESTS: Final = 12
+REFERENCE: Final = ROOT / "docs" / "observability.md"
 WITHIN_S: Final = 120.0
 CONFIG: Final = """
 pools: {{main: {{gpus: 4_gpu}}}}
@@ -152,6 +153,20 @@ def test_every_metric_and_label_that_is_asked_for_is_there(product: Product) -> 
                 assert re.split(r"[=!]", matcher)[0] in labels[name] | _FROM_PROMETHEUS, (where, matcher)
         for grouped in _GROUPED.findall(own):
             assert labels_of(grouped) <= known, (where, grouped)
+
+
+def test_the_reference_has_what_is_served_and_nothing_else(product: Product) -> None:
+    text, labels = product.get("/metrics"), served(product)
+    told = dict(re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE))
+    kinds = dict(re.findall(r"^# TYPE (\w+) (.*)$", text, re.MULTILINE))
+    rows = re.findall(r"^\| `(commonpool_\w+)` \| (\w+) \| (.*?) ?\| (.*) \|$", REFERENCE.read_text(), re.MULTILINE)
+    assert [(name, kind, says) for name, kind, _, says in rows] == [
+        (name, kinds[name], told[name]) for name in sorted(told)
+    ]
+    for name, kind, listed, _ in rows:
+        own = f"{name}_count" if kind == "histogram" else name
+        if own in labels:
+            assert set(re.findall(r"`(\w+)`", listed)) == labels[own], name
 
 
 def test_promtool_has_nothing_to_say_of_what_is_served(product: Product) -> None:

@@ -449,6 +449,7 @@ class Product:
         add(lambda: telemetry.replicas(self.replicas(), self._supervisor.status(), self._config.models, clock()))
         add(lambda: telemetry.keeping(self._journal, self._writer))
         add(lambda: telemetry.books(self._books, clock()))
+        add(lambda: telemetry.decided(self._feed.decisions))
         add(lambda: telemetry.build(self._config.currency))
         add(self._alerting.families)
         add(self._house.families)
@@ -621,10 +622,10 @@ class Product:
         machine = self._desk.machine
         return moves.worthwhile(machine.state, frozenset(machine.savers), self._clock())
 
-    def underuse(self) -> Sequence[Underuse]:
     def advice(self) -> Advised:
         return self._advisor.look()
 
+    def underuse(self) -> Sequence[Underuse]:
         """Worked out anew every hour, since it goes through weeks of every tenant, and after a change."""
         state, now = self._desk.machine.state, self._clock()
         key = (now // NS_PER_HOUR, state.policy.revision, tuple(state.released.items()))

@@ -152,7 +152,7 @@ def _circuits(state: State) -> Iterator[Family]:
 
 def _nodes(state: State) -> Iterator[Family]:
     """How busy the nodes are that tell; "" is the one of what runs on no known node."""
-    tables: Mapping[str, str] = {"cpu": "CPU time", "memory": "memory", "network": "its busiest network interface"}
+    tables: Mapping[str, str] = {"cpu": "CPU time", "memory": "memory", "network": "busiest network interface"}
     for resource, what in tables.items():
         samples = [((name,), getattr(load, resource) / _PERMILLE) for name, load in state.hosts.items()]
         yield Family(f"node_{resource}_ratio", "gauge", f"How much of its {what} a node uses.", ("node",), samples)

@@ -22,7 +22,7 @@ KEPT_NS: Final = NS_PER_HOUR
 RECORDS_MAX: Final = 100_000
 BATCH: Final = 1000
 WITHIN_S: Final = 600.0
-COMMAND: Final = (sys.executable, "-m", "commonpool.app.planner")
+COMMAND: Final = (sys.executable, "-c", "from commonpool.app import planner; planner.main()")
 
 log = logging.getLogger(__name__)
 
@@ -96,13 +96,13 @@ class Advisor:
 
 
 class Batches:
-    """The newest records of the time that advice looks at, packed; `next` is b"" behind the last ones."""
+    """The newest records of the time that advice looks at, `most` at most, packed; `next` is b"" behind the last."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Known, most: int = RECORDS_MAX) -> None:
         self._known = known
         self._until_ns = known.now_ns()
         self._after: Place | None = None
-        self._left = RECORDS_MAX
+        self._left = most
         self._encoder = msgspec.msgpack.Encoder()
 
     async def next(self) -> bytes:

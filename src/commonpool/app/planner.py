@@ -63,7 +63,3 @@ def planned(sources: Sources, records: list[UsageRecord]) -> Planned:
 def main() -> None:
     os.nice(NICE)
     sys.stdout.buffer.write(msgspec.json.encode(planned(*read(sys.stdin.buffer))))
-
-
-if __name__ == "__main__":
-    main()

@@ -4,6 +4,8 @@ It asks the API as its own caller, within the process, so it can show nothing th
 each page; `frame` is what they have in common, docs/console.md how one is added.
 """
 
+import time
+from collections.abc import Callable
 from typing import Final
 
 from starlette.routing import BaseRoute
@@ -56,6 +58,6 @@ PAGES: Final[tuple[Page, ...]] = (
 )
 
 
-def routes() -> list[BaseRoute]:
-    """The pages, to be mounted beside the API."""
-    return House((*PAGES, *playground.pages())).routes()
+def routes(clock: Callable[[], int] = time.time_ns) -> list[BaseRoute]:
+    """The pages, to be mounted beside the API. `clock` gives nanoseconds since the epoch."""
+    return House((*PAGES, *playground.pages()), clock).routes()

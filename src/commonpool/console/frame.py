@@ -105,6 +105,11 @@ class View:
         return self.look.words
 
     @property
+    def now_ns(self) -> int:
+        """The time, since the epoch."""
+        return self._house.clock()
+
+    @property
     def path(self) -> dict[str, str]:
         """What the page's path names: `/tenants/{name}`."""
         return dict(self.request.path_params)
@@ -176,10 +181,11 @@ Serve = Callable[[Request], Awaitable[Response]]
 
 
 class House:
-    """What the pages have in common, made once: templates, words, files, the menu."""
+    """What the pages have in common, made once: templates, words, files, the menu; `clock` gives ns since the epoch."""
 
-    def __init__(self, pages: Sequence[Page]) -> None:
+    def __init__(self, pages: Sequence[Page], clock: Callable[[], int] = time.time_ns) -> None:
         self.pages = tuple(pages)
+        self.clock = clock
         self.shared = Shared(time.monotonic)
         self.words = languages.load()
         self.files = files.load()

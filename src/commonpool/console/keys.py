@@ -1,6 +1,5 @@
 """Keys: those there are, a new one, another one in place of one, and none any more. A secret is shown once."""
 
-import time
 from collections.abc import Iterable
 from typing import Final
 
@@ -60,7 +59,7 @@ async def _page(view: View, problem: Problem | None = None, code: int = 200) -> 
         "keys.html",
         code=code,
         problem=problem,
-        rows=[row for row in rows(keys.keys, time.time_ns()) if wanted in ("", row.key.tenant)],
+        rows=[row for row in rows(keys.keys, view.now_ns) if wanted in ("", row.key.tenant)],
         tenant=wanted,
         tenants=[name for name in tenants if view.may(Permission.MANAGE_KEYS, name)],
         models=[] if isinstance(status, Problem) else [each.name for each in status.models],
@@ -71,20 +70,20 @@ async def _page(view: View, problem: Problem | None = None, code: int = 200) -> 
 
 async def make(view: View, form: Form) -> Response:
     try:
-        made = await view.send("POST", "/admin/v1/keys", wire.CreatedKey, _wanted(form))
+        made = await view.send("POST", "/admin/v1/keys", wire.CreatedKey, _wanted(form, view.now_ns))
     except RefusedError as error:
         return await _page(view, Problem(error.status, str(error)), error.status)
     return view.render("key_made.html", code=201, made=made)
 
 
-def _wanted(form: Form) -> wire.NewKey:
+def _wanted(form: Form, now_ns: int) -> wire.NewKey:
     """What the form asks for. Raises RefusedError."""
     days = form.get("days")
     if days and not (days.isascii() and days.isdigit() and 0 < int(days) <= DAYS_MAX):
         raise RefusedError(400, f"a key works for 1 to {DAYS_MAX} days, not {days!r}; leave it empty for no end")
     about = wire.NewKey(
         tenant=form.get("tenant"),
-        expires_ns=time.time_ns() + int(days) * DAY_NS if days else None,
+        expires_ns=now_ns + int(days) * DAY_NS if days else None,
         note=form.get("note"),
         networks=tuple(form.get("networks").replace(",", " ").split()) or None,
     )

@@ -1,6 +1,5 @@
 """Requests and jobs that have ended, by what they were, and each down to its waits, its replica and its money."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -77,7 +76,7 @@ async def show(view: View) -> Response:
     if wanted := view.query.get("id", "").strip():
         return view.go(f"/requests/{quote(wanted, safe='')}")
     span = view.query.get("span", USUAL)
-    since_ns = max(0, time.time_ns() - SPANS.get(span, SPANS[USUAL]))
+    since_ns = max(0, view.now_ns - SPANS.get(span, SPANS[USUAL]))
     kept = {name: view.query.get(name) for name in FILTERS}
     records = await view.get(
         "/admin/v1/records",

@@ -27,6 +27,7 @@ NO_ROOM: Final = frozenset({Reason.QUEUE_FULL, Reason.PROMISE, Reason.NO_REPLICA
 Series = tuple[str, str, str]  # tenant, model, tier
 Place = tuple[int, str, str, str]  # of a window: its start (ns since the epoch, UTC), then its series
 Verdict = tuple[bool, bool, bool, bool]  # as `Judged` has them, of one attempt
+Ended = tuple[str, str, str, str, str, str, int, int, int, int]  # as `End`, which takes longer to make
 Row = tuple[int, int, int, int, int, int, int, int, str, bytes, bytes, bytes]  # a tally as it is kept
 
 _COMPLETED: Final = Outcome.COMPLETED.value  # a plain text, as those are that it is compared with
@@ -199,7 +200,7 @@ class _Minute:
         self.others: list[End] = []
 
 
-def fold(ends: Iterable[End], tiers: Mapping[str, Tier]) -> Folded:
+def fold(ends: Iterable[Ended], tiers: Mapping[str, Tier]) -> Folded:
     """Counts ends, judged by these tiers' promises; one whose tier is not there was promised nothing."""
     # 1. Sorted by minute and series: here every instruction is one for every request.
     found: dict[Place, _Minute] = {}

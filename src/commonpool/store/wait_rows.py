@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Tier
-from commonpool.core.waits import DAY_NS, WINDOW_NS, End, Judged, Place, Row, Tally, fold
+from commonpool.core.waits import DAY_NS, WINDOW_NS, Ended, Judged, Place, Row, Tally, fold
 from commonpool.store.contract import QueryError
 from commonpool.store.summary import check_range, day_label
 from commonpool.store.waits import (
@@ -45,7 +45,7 @@ class Came(NamedTuple):
 
     records: int
     seq: int
-    ends: Iterable[End]
+    ends: Iterable[Ended]
 
 
 # From when on what a line is of can be made of what is left.

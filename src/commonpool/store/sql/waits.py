@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, cast
 
-from commonpool.core.waits import End, Judged, Place, Row
+from commonpool.core.waits import Ended, Judged, Place, Row
 from commonpool.store.hour import BATCH
 from commonpool.store.sql.connection import Connection, one_of
 from commonpool.store.wait_rows import Came, Filters, Made, Range
@@ -54,7 +54,7 @@ class SqlRows:
             f"SELECT {_END} FROM usage WHERE seq > ? AND seq <= ? AND NOT {one_of('endpoint', BATCH)}",  # noqa: S608 - ours
             (seq, last, *BATCH),
         )
-        return Came(count, last, cast("list[End]", rows))  # they have the same fields, and making them takes a while
+        return Came(count, last, cast("list[Ended]", rows))
 
     def read(self, of: Range, filters: Filters) -> Iterator[tuple[Place, Row]]:
         """See `Rows.read`."""

@@ -1,5 +1,7 @@
 """Decisions, told from what the core holds: one sentence each, when it is decided, and once."""
 
+from typing import Any
+
 import msgspec
 
 from commonpool.control.decisions import Observer
@@ -84,7 +86,7 @@ def test_what_is_guaranteed_to_nobody_is_lent_by_the_pool() -> None:
 # -- replicas ----------------------------------------------------------------------------------------------------------
 
 
-def cluster(**more: int) -> Cluster:
+def cluster(**more: Any) -> Cluster:
     return Cluster(rules(tenant("a", 4000, elastic_cap=8000), models=(deployment(**more),), milli_gpu=8000))
 
 

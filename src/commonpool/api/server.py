@@ -29,7 +29,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {CUT: self.transport.abort}  # type: ignore[typeddict-unknown-key] # ours
+        self.scope["extensions"] = {CUT: {"now": self.transport.abort}}
 
 
 class Server:

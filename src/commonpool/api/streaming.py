@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 EVENTS = "text/event-stream"
 CUT = "commonpool.cut"
-"""The extension of an ASGI scope that ends its connection at once, without waiting for what was not taken."""
+"""The extension of an ASGI scope whose `now` ends its connection, without waiting for what was not taken."""
 
 TAKEN_WITHIN_S = 10.0  # a reader that takes nothing for so long is cut
 
@@ -41,7 +41,7 @@ class EventStream(Response):
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if writing.done() and isinstance(writing.exception(), TimeoutError):
-                scope.get("extensions", {}).get(CUT, _nothing)()
+                scope.get("extensions", {}).get(CUT, {}).get("now", _nothing)()
             elif writing.done():
                 await writing
         finally:

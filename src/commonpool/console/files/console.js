@@ -63,10 +63,6 @@ if (live) {
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { hush(); say("paused"); } else { say("polled"); listen(); refresh(); }
   });
-  // What the reader has opened stays open.
-  document.addEventListener("htmx:before:morph:attr", (event) => {
-    if (event.detail?.name === "open" || event.detail?.attribute === "open") event.preventDefault();
-  });
   const stale = document.getElementById("stale");
   for (const kind of ["htmx:error", "htmx:response:error"]) document.addEventListener(kind, () => { stale.hidden = false; });
   document.addEventListener("htmx:after:swap", () => { stale.hidden = true; document.dispatchEvent(new Event("swapped")); });

@@ -157,6 +157,8 @@ class Meter:
         series.total.observe(total_ns)
         if record.replica:
             series.promises.ran(wait_ns, first_token_ns, total_ns)
+        else:
+            series.promises.unserved(record)
         if first_token_ns:
             series.first_token.observe(first_token_ns)
             if record.stream and tokens_out > 1:

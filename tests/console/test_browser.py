@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
@@ -11,7 +10,8 @@ from tests.console.conftest import Visitor
 from tests.console.world import World
 
 # Pages without a name of something in their path; the others are reached from these.
-PATHS = ("/playground", *(page.path for page in PAGES if page.show and "{" not in page.path))
+NAMED = ("/tenants/support", "/models/chat")
+PATHS = ("/playground", *NAMED, *(page.path for page in PAGES if page.show and "{" not in page.path))
 SERIOUS = ("serious", "critical")
 
 
@@ -26,7 +26,10 @@ def test_a_tenant_sees_its_own_and_the_platform_everything(running: World, visit
     page = visitor.log_in("bo")
     expect(page.locator("#quota tbody th")).to_have_text(["support"])
     expect(page.locator("#menu")).not_to_contain_text("Platform")
-    page.goto("/tenants/research") if "/tenants/{name}" in {each.path for each in PAGES} else None
+    assert visitor.faults == []
+    answer = page.goto("/tenants/research")
+    assert answer is not None
+    assert answer.status == 404  # what is foreign is as what does not exist
     expect(page.locator("body")).not_to_contain_text("0.25 GPU")
     platform = Visitor(running, chromium)
     page = platform.log_in("ann")
@@ -34,7 +37,7 @@ def test_a_tenant_sees_its_own_and_the_platform_everything(running: World, visit
     page.click("#menu a[href='/platform']")
     expect(page.locator("h1")).to_have_text("Platform")
     expect(page.locator("#map li")).to_have_count(2)
-    assert visitor.faults + platform.faults == []
+    assert platform.faults == []
     platform.context.close()
 
 
@@ -103,23 +106,56 @@ def test_the_playground_asks_as_the_app_of_the_key(running: World, visitor: Visi
     assert running.keys["support"] not in page.content()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_page_is_for_everybody(running: World, chromium: Browser, theme: str) -> None:
+def test_a_job_is_submitted_seen_on_the_map_and_ended(running: World, visitor: Visitor) -> None:
+    page = visitor.log_in("ann")
+    page.goto("/jobs/new")
+    page.select_option("[name=tenant]", "support")
+    page.fill("[name=command]", "sh -c 'echo begun; exec sleep 600'")
+    page.fill("[name=cwd]", str(running.product.folder))
+    page.fill("[name=gpus]", "0.5")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator(".said")).to_have_text("The job was submitted.")
+    expect(page.locator(".log")).to_have_text("begun")  # without a reload
+    job = page.url.rpartition("/")[2].partition("?")[0]
+    page.goto("/devices")
+    node = page.locator("#map li", has_text=job)
+    expect(node.locator("g.part")).to_have_count(1)
+    node.locator("summary").click()
+    for _ in range(2):
+        with page.expect_response(re.compile("/devices$")):
+            pass
+    expect(node.locator("details")).to_have_attribute("open", "")  # what the reader has opened stays open
+    node.get_by_role("link", name=job).click()
+    page.on("dialog", lambda question: question.accept())
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator(".said")).to_have_text("The job was cancelled.")
+    expect(page.locator("#standing")).to_contain_text("cancelled")
+    page.goto("/jobs?tenant=support")
+    expect(page.locator("body")).not_to_contain_text(job)
+    assert visitor.faults == []
+
+
+def test_every_page_is_for_everybody(visitor: Visitor) -> None:
     """axe-core finds nothing serious, no page is wider than a phone, and the browser has nothing to complain of."""
-    visitor = Visitor(running, chromium, color_scheme=theme)
     page = visitor.log_in("ann")
     axe = Axe()
     found: list[str] = []
     for path in PATHS:
         page.set_viewport_size({"width": 1280, "height": 800})
-        page.goto(path)
-        found += [
-            f"{path}: {each['id']}: {each['nodes'][0]['html'][:200]}"
-            for each in axe.run(page).response["violations"]
-            if each["impact"] in SERIOUS
-        ]
+        page.emulate_media(color_scheme="light")
+        answer = page.goto(path)
+        found += [] if answer and answer.ok else [f"{path} cannot be shown: {page.locator('main').inner_text()}"]
+        found += faults(axe, page, f"{path} light", {"resultTypes": ["violations"]})
+        page.emulate_media(color_scheme="dark")  # the same page in other colours
+        found += faults(axe, page, f"{path} dark", {"runOnly": {"type": "rule", "values": ["color-contrast"]}})
         page.set_viewport_size({"width": 375, "height": 800})
         wide = page.evaluate("document.documentElement.scrollWidth")
         found += [f"{path} is {wide} pixels wide"] if wide > 375 else []
-    visitor.context.close()
     assert found + visitor.faults == []
+
+
+def faults(axe: Axe, page: Page, where: str, options: dict[str, object]) -> list[str]:
+    violations = axe.run(page, options=options).response["violations"]
+    return [
+        f"{where}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in violations if each["impact"] in SERIOUS
+    ]

@@ -56,6 +56,17 @@ def test_a_day_leads_to_the_records_of_that_day(product: FakeOperations) -> None
         assert "mine" in words(local.get("/bills/records?period=2026-12-31").text)
 
 
+def test_who_lent_to_whom_and_what_was_paid_for_it() -> None:
+    lent = work("lent", "2026-12-31 23:30", NS_PER_HOUR // 2, loan=1000)
+    product = billed()
+    keep(product, "2026-12-31 20:00", "2027-01-02 00:00", [lent])
+    with visiting(product) as local:
+        page = local.get("/bills?period=2026-12").text
+    table = words(page.split('<table class="matrix">')[1].split("</table>")[0])
+    # half an hour of a GPU at 80 % of 2.50, once in its cell and in each of its sums
+    assert table[-8:] == ["Earned", "research", "1.00", "0.5 GPU h", "1.00", "Paid", "1.00", "1.00"]
+
+
 def test_whoever_sees_the_platform_sees_whether_its_books_close(product: FakeOperations) -> None:
     with visiting(product) as local:
         shown = words(local.get("/bills?period=2026-12").text)

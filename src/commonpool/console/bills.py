@@ -12,6 +12,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api import bill_files, bill_formats, bill_wire, focus, text
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import HEADERS, Form, Page, View, together
+from commonpool.console.platform import matrix
 from commonpool.core.billing import LAYERS
 from commonpool.core.statement import DIMENSIONS, FILTERS
 
@@ -123,7 +124,7 @@ async def show(view: View) -> Response:
         more=max(0, len(bill.lines) - LINES_MAX),
         layers=[(layer, bill.total.layers.get(layer, 0)) for layer in LAYERS],
         periods=() if isinstance(periods, Problem) else tuple(reversed(periods.periods)),
-        lent=lent,
+        matrix=lent if isinstance(lent, Problem) else matrix(lent.pairs, ()),
         pools=[] if reconciled is None or isinstance(reconciled, Problem) else pools(reconciled),
         reconciled=reconciled,
         downloads=[(form, _file(form, bill.period, by, kept)) for form in bill_files.MEDIA],

@@ -21,7 +21,7 @@ EVERY_S: Final = 10.0
 LOOK_NS: Final = MINUTE_NS  # between two looks at promises: of 600 series one takes some 200 ms
 COUNTED_AT_ONCE: Final = 5000  # in one transaction: some ten milliseconds
 PAUSE_S: Final = 0.02  # between two of them, so that records can be stored meanwhile
-# What a question waits for; only after an upgrade is there more to count, which takes a second for a million records.
+# What a question waits for, some two seconds; only after an upgrade is there more to count.
 TURNS_MAX: Final = 20
 WINDOWS_KEPT_NS: Final = 40 * DAY_NS  # the whole last month by ten minutes
 HOURS_KEPT_NS: Final = 400 * DAY_NS  # the same month of last year by hours; days are kept for ever

@@ -47,6 +47,8 @@ async def try_channel(view: View, form: Form) -> Response:
 
 
 PAGES = (
-    Page("/alerts", "alerts", show, act=try_channel, needs=(Permission.READ_STATUS,), group="now", key="w"),
+    Page(
+        "/alerts", "alerts", show, act=try_channel, needs=(Permission.READ_STATUS,), group="now", key="w", shared=True
+    ),
     Page("/alerts/{id}/silence", "alerts", act=silence),
 )

@@ -30,4 +30,4 @@ async def show(view: View) -> Response:
     )
 
 
-PAGES = (Page("/decisions", "decisions", show, needs=(Permission.READ_STATUS,), group="now", key="e"),)
+PAGES = (Page("/decisions", "decisions", show, needs=(Permission.READ_STATUS,), group="now", key="e", shared=True),)

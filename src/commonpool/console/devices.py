@@ -14,7 +14,7 @@ from commonpool.core.model import MILLI_PER_GPU
 from commonpool.core.pictures import DeviceView, NodeView
 from commonpool.core.trial import Trial
 
-NODES = 60
+NODES = 40
 WIDTH, LEAST, GAP, APART, HEIGHT = 46, 16, 4, 10, 30  # of a whole GPU's cell, of a slice's, between cells and islands
 ONLY = ("", "pieces", "free", "lost", "maintenance")
 
@@ -183,6 +183,8 @@ async def placed(view: View, form: Form) -> Response:
 
 
 PAGES = (
-    Page("/devices", "devices", show, needs=(Permission.READ_NODES,), group="work", key="d", platform=True),
+    Page(
+        "/devices", "devices", show, needs=(Permission.READ_NODES,), group="work", key="d", platform=True, shared=True
+    ),
     Page("/devices/place", "place", place, act=placed),
 )

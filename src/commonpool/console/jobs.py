@@ -134,8 +134,8 @@ async def _form(view: View, form: Form, problem: Problem | None) -> Response:
 
 
 PAGES = (
-    Page("/jobs", "jobs", show, needs=(Permission.READ_JOBS,), group="work", key="j"),
+    Page("/jobs", "jobs", show, needs=(Permission.READ_JOBS,), group="work", key="j", shared=True),
     Page("/jobs/new", "new_job", new, act=submit),
-    Page("/jobs/{id}", "job", one),
+    Page("/jobs/{id}", "job", one, shared=True),
     Page("/jobs/{id}/cancel", "job", act=cancel),
 )

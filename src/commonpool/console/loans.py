@@ -133,4 +133,4 @@ def _about(decisions: Iterable[wire.Decision], named: Sequence[str]) -> list[wir
     return [each for each in decisions if set(named) <= set(each.tenants)][:DECISIONS_MAX]
 
 
-PAGES = (Page("/loans", "loans", show, needs=(Permission.READ_STATUS,), group="work", key="l"),)
+PAGES = (Page("/loans", "loans", show, needs=(Permission.READ_STATUS,), group="work", key="l", shared=True),)

@@ -109,7 +109,7 @@ def _urgency(replica: wire.ReplicaStatus) -> tuple[bool, str, str]:
 
 
 PAGES = (
-    Page("/models", "models", show, needs=(Permission.READ_STATUS,), group="work", key="m"),
-    Page("/models/{name}", "model", one),
-    Page("/replicas", "replicas", replicas, needs=(Permission.READ_STATUS,), group="work", platform=True),
+    Page("/models", "models", show, needs=(Permission.READ_STATUS,), group="work", key="m", shared=True),
+    Page("/models/{name}", "model", one, shared=True),
+    Page("/replicas", "replicas", replicas, needs=(Permission.READ_STATUS,), group="work", platform=True, shared=True),
 )

@@ -125,6 +125,6 @@ def _set(own: Limits) -> dict[str, int]:
 
 
 PAGES = (
-    Page("/tenants", "tenants", show, needs=(Permission.READ_STATUS,), group="now", key="t"),
-    Page("/tenants/{name}", "tenant", one),
+    Page("/tenants", "tenants", show, needs=(Permission.READ_STATUS,), group="now", key="t", shared=True),
+    Page("/tenants/{name}", "tenant", one, shared=True),
 )

@@ -184,6 +184,16 @@ def test_an_answer_does_not_wait_for_all_that_an_earlier_release_left() -> None:
     assert asyncio.run(room.books.table([], 0, room.now + WINDOW_NS, {}))[1]
 
 
+def test_a_store_that_cannot_be_written_is_read_all_the_same() -> None:
+    room = Room()
+    room.end(0)
+    room.books.look()
+    room.end(0)
+    room.store.away = True
+    table, complete = asyncio.run(room.books.table([], 0, room.now + WINDOW_NS, {}))
+    assert (table.total.completed, complete) == (1, False)
+
+
 def test_a_store_that_is_away_is_tried_again() -> None:
     room = Room()
     room.end(0)

@@ -34,7 +34,8 @@ class WaitTable(msgspec.Struct, frozen=True):
     """What ended in [since_ns, until_ns), which begins and ends with a window of ten minutes, or with what is kept of
     that time. Rows add up to `total`.
 
-    `complete` is False while what an earlier release recorded is still being counted.
+    `complete` is False while what an earlier release recorded is still being counted, and while the store cannot be
+    written.
     """
 
     by: tuple[str, ...]

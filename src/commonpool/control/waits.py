@@ -76,7 +76,7 @@ class WaitBooks:
     async def table(
         self, by: Sequence[str], since_ns: int, until_ns: int, filters: Mapping[str, Sequence[str]]
     ) -> tuple[WaitTable, bool]:
-        """As the store's, and whether what ended before the call is in it: not yet, after an upgrade."""
+        """As the store's, and whether what ended before the call is in it: not after an upgrade, or a full disk."""
         return await asyncio.to_thread(self._table, by, since_ns, until_ns, filters)
 
     def look(self) -> None:
@@ -101,7 +101,10 @@ class WaitBooks:
         self, by: Sequence[str], since_ns: int, until_ns: int, filters: Mapping[str, Sequence[str]]
     ) -> tuple[WaitTable, bool]:
         self._flush()
-        complete = self._count(TURNS_MAX)
+        try:
+            complete = self._count(TURNS_MAX)
+        except StoreError:  # it cannot be written now: what it has can be read all the same
+            complete = False
         return self._store.waits(by, since_ns, until_ns, filters), complete
 
     def _count(self, turns: int) -> bool:

@@ -21,8 +21,7 @@ Pair = tuple[str, str, str]  # pool, lender, borrower
 class _Episode(msgspec.Struct):
     since: int
     last: int  # when it was seen last
-    now: int  # milli_gpu
-    most: int
+    most: int  # milli_gpu
     due: bool = False
 
 
@@ -35,25 +34,25 @@ class Loans:
     def look(self, state: State, now: int) -> Iterator[Decision]:
         """See `Observer.look`."""
         for pool, books in state.loans.items():
+            needs: dict[str, bool] = {}
             for (lender, borrower), milli_gpu in books.pairs().items():
-                yield from self._seen(state, (pool, lender, borrower), milli_gpu, now)
-        for pair, episode in list(self._open.items()):
-            if episode.last < now:
-                episode.now = 0
-            if episode.last + QUIET_NS <= now:
-                del self._open[pair]
-                yield _returned(pair, episode, now)
-
-    def _seen(self, state: State, pair: Pair, milli_gpu: int, now: int) -> Iterator[Decision]:
-        episode = self._open.get(pair)
-        if episode is None:
-            episode = self._open[pair] = _Episode(now, now, milli_gpu, milli_gpu)
-            yield _opened(pair, milli_gpu, now)
-        episode.last, episode.now, episode.most = now, milli_gpu, max(episode.most, milli_gpu)
-        due = bool(pair[1]) and views.due(state, pair[1]) > 0
-        if due and not episode.due:
-            yield _due(pair, milli_gpu, now)
-        episode.due = episode.due or due  # told once
+                pair = pool, lender, borrower
+                episode = self._open.get(pair)
+                if episode is None:
+                    episode = self._open[pair] = _Episode(now, now, milli_gpu)
+                    yield _opened(pair, milli_gpu, now)
+                episode.last = now
+                episode.most = max(episode.most, milli_gpu)
+                if episode.due or not lender:  # it is told once; and nobody misses what is guaranteed to nobody
+                    continue
+                if lender not in needs:
+                    needs[lender] = views.due(state, lender) > 0
+                if needs[lender]:
+                    episode.due = True
+                    yield _due(pair, milli_gpu, now)
+        over = [pair for pair, episode in self._open.items() if episode.last + QUIET_NS <= now]
+        for pair in over:
+            yield _returned(pair, self._open.pop(pair), now)
 
 
 def _opened(pair: Pair, milli_gpu: int, now: int) -> Decision:

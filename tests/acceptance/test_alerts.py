@@ -164,4 +164,5 @@ def test_a_tenant_sees_its_own(tmp_path: Path) -> None:
         )
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(silence, timeout=30)
-        assert caught.value.code == 403
+        with caught.value as refused:
+            assert refused.code == 403

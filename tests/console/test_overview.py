@@ -1,5 +1,7 @@
 """Given a product, when its first screen is opened, then it shows what the API says to the same reader, and no more."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -97,3 +99,19 @@ def test_of_those_who_wait_alike_the_smallest_tenant_comes_first() -> None:
     status = wire.Status("1", 1, 0, 0, True, (), tenants, ())
     found = overview.promised([*pair("large"), *pair("small"), *pair("worst", p99=3 * S)])
     assert [each.tenant for each in platform.suffering(found, status)] == ["worst", "small", "large"]
+
+
+def test_what_takes_long_is_said_and_the_rest_is_there(product: FakeOperations) -> None:
+    slow = product.fake_bills.bill
+
+    async def never(*given: object, **more: object) -> object:
+        if given[2] == ("tenant",):
+            await asyncio.sleep(3600)
+        return await slow(*given, **more)  # type: ignore[arg-type]
+
+    product.fake_bills.bill = never  # type: ignore[assignment,method-assign]
+    with visiting(product) as local:
+        answer = local.get("/")
+    assert answer.status_code == 200
+    assert "This is being worked out; it appears by itself." in words(answer.text)
+    assert "Top models" in words(answer.text)

@@ -33,8 +33,10 @@ HEADERS: Final = FORMS
 FORM_BYTES_MAX: Final = 1024 * 1024  # a configuration in a text area fits
 FIELDS_MAX: Final = 200
 SEE_OTHER: Final = 303
+ACCEPTED: Final = 202
 FORBIDDEN: Final = 403
 SHOWN_S: Final = 4.0  # how old a refresh may be that somebody else has asked for
+WITHIN_S: Final = 2.0  # a page waits so long for a part of it
 SLOW_S: Final = 60.0  # the same of an answer that changes slowly; the books are closed by the hour
 THEMES: Final = ("auto", "light", "dark")
 LANGUAGE, THEME, ZONE = "commonpool-language", "commonpool-theme", "commonpool-zone"  # cookies
@@ -152,11 +154,18 @@ class View:
         return await self.attempt(path, answer, **query)
 
     async def slow(self, needs: Permission, path: str, answer: type[T], **query: Value) -> T | Problem:
-        """The same of what changes slowly, as the books do: at most `SLOW_S` old, shared by those who may the same."""
+        """The same of what changes slowly, as the books do: at most `SLOW_S` old, shared by those who may the same.
+
+        What takes longer than `WITHIN_S` is worked out meanwhile; the page says so, and has it at a later refresh.
+        """
         if not self.may(needs):
             return Problem(FORBIDDEN, "")
         key = msgspec.json.encode((path, sorted(query.items()), self.me.may if self.me else ()))
-        return await self._house.shared.get(key, SLOW_S, lambda: self.attempt(path, answer, **query))
+        asked = self._house.shared.get(key, SLOW_S, lambda: self.attempt(path, answer, **query))
+        try:
+            return await asyncio.wait_for(asked, WITHIN_S)
+        except TimeoutError:
+            return Problem(ACCEPTED, "")
 
     async def send(self, method: str, path: str, answer: type[T], body: Any = None, **query: Value) -> T:
         """Have the API change something, as the reader. Raises RefusedError."""

@@ -137,6 +137,7 @@ async def show(view: View) -> Response:
         waits=waits,
         refused=[] if isinstance(waits, Problem) else _most(waits.total.refused),
         bill=bill,
+        currency=next((table.currency for table in (bill, apps, models) if not isinstance(table, Problem)), ""),
         layers=[] if isinstance(bill, Problem) else layers(bill.total),
         apps=apps if isinstance(apps, Problem) else costly(apps.lines),
         models=models if isinstance(models, Problem) else costly(models.lines),

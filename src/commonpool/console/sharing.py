@@ -23,7 +23,7 @@ class Shared:
     async def get(self, key: bytes, kept_s: float, make: Callable[[], Awaitable[T]]) -> T:
         """The answer of this key that is at most `kept_s` old."""
         now = self._clock()
-        for old in [each for each, (until, _) in self._kept.items() if until <= now]:
+        for old in [each for each, (until, asked) in self._kept.items() if until <= now and asked.done()]:
             del self._kept[old]
         if key in self._kept:
             return cast("T", await asyncio.shield(self._kept[key][1]))

@@ -273,6 +273,7 @@ CONDITIONS: Final = _table(
         5 * MINUTE_NS,
         0,
         "Alerts cannot be delivered by one of the channels.",
-        "See why in `commonpool alerts list`, and try it with `commonpool alerts test`; what is due is sent once it can be.",
+        "See why in `commonpool alerts list`, and try it with `commonpool alerts test`; what is due is sent once it can"
+        " be.",
     ),
 )

@@ -67,7 +67,12 @@ def cpu_us(work: Callable[[], object], count: int) -> float:
 def path(permille: int, parent: bytes | None, taken: list[Ended]) -> float:
     traces = Traces(taken.append, permille, time.time_ns)
     empty = cpu_us(lambda: [request(number) for number in range(REQUESTS)], REQUESTS)
-    return cpu_us(lambda: [serve(traces, number, parent) for number in range(REQUESTS)], REQUESTS) - empty
+
+    def work() -> None:
+        for number in range(REQUESTS):
+            serve(traces, number, parent)
+
+    return cpu_us(work, REQUESTS) - empty
 
 
 def thread(taken: list[Ended]) -> float:

@@ -63,7 +63,7 @@ def test_replicas_by_state_and_when_they_were_last_heard_of() -> None:
 def test_decisions_are_counted_by_kind_also_those_that_are_not_kept() -> None:
     decisions = Decisions(kept_max=1)
     for kind in ("loan", "loan", "quota"):
-        decisions.add(Decision(0, kind, "So."))  # type: ignore[arg-type]
+        decisions.add(Decision(0, kind, "So."))
     found = parsed(render(telemetry.decided(decisions)))
     assert found["commonpool_decisions_total{kind=loan}"] == 2
     assert found["commonpool_decisions_total{kind=quota}"] == 1

@@ -120,7 +120,7 @@ def test_the_wait_says_for_what_and_not_because_of_whom() -> None:
             here.desk.holding = True
             client = await here.client()
             client.send(post(chat()))
-            await until(lambda: here.desk.waiting)
+            await until(lambda: bool(here.desk.waiting))
             (request_id,) = here.desk.waiting
             waits = (Wait(Cause.LOAN_DUE, "research", SECOND), Wait(Cause.SLOTS, "tiny", 2 * SECOND))
             here.desk.dispatch(request_id, wait_ns=3 * SECOND, waits=waits)
@@ -204,9 +204,9 @@ def test_a_client_that_leaves_ends_its_trace_once() -> None:
             here.desk.holding = True
             client = await here.client()
             client.send(post(chat()))
-            await until(lambda: here.desk.waiting)
+            await until(lambda: bool(here.desk.waiting))
             client.abort()
-            await until(lambda: here.desk.cancelled)
+            await until(lambda: bool(here.desk.cancelled))
         (root,) = watched.spans()
         assert root.attributes["error.type"] == "cancelled"
         assert root.attributes["http.response.status_code"] == 499

@@ -73,3 +73,13 @@ def test_a_tenant_sees_loans_that_it_is_a_party_of(product: FakeOperations) -> N
         assert "1.5 GPU" in shown
         assert "0.9 GPU" not in shown
         assert "third" not in local.get("/loans").text
+
+
+def test_who_reads_use_and_no_state_sees_what_was_lent(product: FakeOperations) -> None:
+    product.callers[ADMIN] = by_admin_key("k", "finance")
+    with visiting(product, authorization=ADMIN.decode()) as local:
+        page = local.get("/loans")
+    assert page.status_code == 200
+    assert "Not shown: your role does not include it." in words(page.text)
+    assert "1.5 GPU" not in words(page.text)
+    assert "Nobody has lent to anybody in this period." in words(page.text)

@@ -68,22 +68,21 @@ async def show(view: View) -> Response:
     if month and not MONTH.fullmatch(month):
         raise RefusedError(BAD_REQUEST, f"{month!r} is not a month; write it like 2026-11")
     span = spans.span(view, "7d")
-    status = await view.get("/admin/v1/status", wire.Status)
     named = [name for name in (lender, borrower) if name]
-    lent, periods, decisions = await together(
-        _of_month(view, month) if month else _of_span(view, status.now_ns - span.length_ns),
+    status, lent, periods, decisions = await together(
+        view.wish(Permission.READ_STATUS, "/admin/v1/status", wire.Status),
+        _of_month(view, month) if month else _of_span(view, view.now_ns - span.length_ns),
         view.wish(Permission.READ_BILLS, "/admin/v1/periods", bill_wire.BillingPeriods),
         view.wish(Permission.READ_STATUS, "/admin/v1/decisions", wire.Decisions, kind="loan", tenant=named, limit=200),
     )
     sums, currency = lent if isinstance(lent, tuple) else (lent, "")
-    open_now = [loan for loan in status.loans if lender in (None, loan.lender) and borrower in (None, loan.borrower)]
     past = sums if isinstance(sums, Problem) else spans.part(view, between(sums, lender, borrower), ROWS)
     return view.render(
         "loans.html",
         lender=lender,
         borrower=borrower,
-        tenants=[each.name for each in status.tenants],
-        open=open_now,
+        tenants=[] if isinstance(status, Problem) else [each.name for each in status.tenants],
+        open=status if isinstance(status, Problem) else _open(status.loans, lender, borrower),
         past=past,
         matrix=None if isinstance(sums, Problem) or named or lender == UNOWNED else matrix(sums),
         currency=currency,
@@ -129,8 +128,22 @@ async def _of_span(view: View, since_ns: int) -> tuple[list[Sum], str] | Problem
     ], ""
 
 
+def _open(loans: Iterable[wire.LoanStatus], lender: str | None, borrower: str | None) -> list[wire.LoanStatus]:
+    return [loan for loan in loans if lender in (None, loan.lender) and borrower in (None, loan.borrower)]
+
+
 def _about(decisions: Iterable[wire.Decision], named: Sequence[str]) -> list[wire.Decision]:
     return [each for each in decisions if set(named) <= set(each.tenants)][:DECISIONS_MAX]
 
 
-PAGES = (Page("/loans", "loans", show, needs=(Permission.READ_STATUS,), group="work", key="l", shared=True),)
+PAGES = (
+    Page(
+        "/loans",
+        "loans",
+        show,
+        needs=(Permission.READ_STATUS, Permission.READ_USAGE),
+        group="work",
+        key="l",
+        shared=True,
+    ),
+)

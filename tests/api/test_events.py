@@ -65,7 +65,12 @@ class Here:
     def do(self, what: Callable[[], object]) -> None:
         """Do it where the product is served."""
         done = threading.Event()
-        self._loop.call_soon_threadsafe(lambda: (what(), done.set()))
+
+        def do_it() -> None:
+            what()
+            done.set()
+
+        self._loop.call_soon_threadsafe(do_it)
         assert done.wait(WITHIN_S)
 
     def look(self) -> None:

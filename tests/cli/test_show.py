@@ -12,7 +12,7 @@ from tests.cli.serving import serving
 from tests.cli.terminal import Terminal
 
 COLUMNS = [show.Column("tenant", right=False), *map(show.Column, ("elastic cap", "in use", "wait p99"))]
-ROWS = [("support", "4", "0", "12.00 s"), ("a-tenant-of-a-long-name", "4", "2.5", "–")]
+ROWS: list[tuple[str, ...]] = [("support", "4", "0", "12.00 s"), ("a-tenant-of-a-long-name", "4", "2.5", "–")]
 
 
 def drawn(width: int, rows: list[tuple[str, ...]] = ROWS, columns: list[show.Column] = COLUMNS) -> list[str]:

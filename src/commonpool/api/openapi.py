@@ -61,8 +61,12 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     }
 
 
+# An event of a stream; its data is JSON.
+OTHERS = {EVENTS: {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "data", "id")}}}
+
+
 def _describe(endpoint: Endpoint, parameters: dict[str, Any] | None) -> dict[str, Any]:
-    schema = _schema(endpoint.answer) if endpoint.media == JSON else {"type": "string"}
+    schema = _schema(endpoint.answer) if endpoint.media == JSON else OTHERS.get(endpoint.media, {"type": "string"})
     failure = {"description": "why not", "content": {JSON: {"schema": _schema(wire.Failure)}}}
     noun = endpoint.handler.__module__.rpartition(".")[2]
     success = {

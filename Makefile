@@ -64,8 +64,23 @@ help: ## list the targets
 up: $(RUN) $(wildcard $(COMPILED)/.made) ## set up and start the product (CONFIG=commonpool.yaml)
 	@exec $(if $(wildcard $(COMPILED)/.made),env PYTHONPATH="$(CURDIR)/$(COMPILED)") $(BIN)/commonpool up "$(CONFIG)"
 
+# Programs that tests start and PyPI does not have, with the Debian packages they are in. Whoever may, gets them here; for
+# anybody else the tests that need one that is missing are skipped, and say so.
+DEBIAN := chromium:chromium promtool:prometheus pg_lsclusters:postgresql
+
+.PHONY: debian
+debian:
+	@missing=""; for each in $(DEBIAN); do \
+		command -v "$${each%%:*}" >/dev/null 2>&1 || missing="$$missing $${each##*:}"; done; \
+	test -z "$$missing" || { \
+		if test "$$(id -u)" = 0 && command -v apt-get >/dev/null 2>&1; then \
+			echo "installing$$missing"; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing; } \
+				>/dev/null 2>&1 || echo "could not install$$missing; tests that need it are skipped"; \
+		else echo "tests that need one of these Debian packages are skipped:$$missing"; fi; }
+
 .PHONY: test
-test: lint focus ## set up and run everything that CI runs
+test: lint focus debian ## set up and run everything that CI runs
 	@$(BIN)/python -m pytest -q
 
 .PHONY: test-security
@@ -118,7 +133,7 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-neighbours bench-boundaries bench-models bench-advice bench-books ## run every benchmark but bench-ledger, which is large
+bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-neighbours bench-boundaries bench-models bench-advice bench-books bench-waits ## run every benchmark but bench-ledger, which is large
 
 .PHONY: bench-core
 bench-core: $(DEV) ## measure the core alone, pure and compiled
@@ -163,6 +178,18 @@ bench-advice: $(DEV) ## advise quotas from one week, test them on the next (COMM
 .PHONY: bench-books
 bench-books: $(DEV) ## ten million random life cycles, and whether the books sum to zero; writes docs/results/books.md
 	@$(BIN)/python -m benchmarks.bench_books
+
+.PHONY: bench-waits
+bench-waits: $(DEV) ## count waits, and ask for the percentiles of a month of 200 tenants; writes docs/results/waits.md
+	@$(BIN)/python -m benchmarks.bench_waits
+
+.PHONY: bench-console
+bench-console: $(DEV) debian ## measure the console's first screens over 200 tenants and a month, write docs/results/console.md
+	@$(BIN)/python -m benchmarks.bench_console
+
+.PHONY: screenshots
+screenshots: $(DEV) debian ## take a picture of each page of the console into docs/images
+	@$(BIN)/python -m benchmarks.console_pictures
 
 .PHONY: bench-ledger
 bench-ledger: $(DEV) ## fill the ledger in its stores up to a year of 64 GPUs (45 GB, an hour), write docs/results/ledger.md

@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.advice_runs import EVERY, JOBS_MIN, SPEED, Row, Week
 
-from commonpool.simulator.backtest import NEVER_NS
+from commonpool.core.advice import NEVER_NS
 from commonpool.simulator.figures import ppm
 from commonpool.simulator.report import duration, gpu_hours, gpus, percent
 

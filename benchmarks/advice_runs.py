@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 from benchmarks.policy_setups import CONTEXT_TOKENS, JOBS, PRESET
 
-from commonpool.core.advice import Advice, advise, high, percentile
+from commonpool.core.advice import Advice, Verdict, advise, high, percentile
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Deployment, Policy, Pool, Tenant, Tier
-from commonpool.simulator.backtest import P95, Trial, Verdict, backtest, held, setups, trial, worse
+from commonpool.simulator.backtest import P95, Trial, backtest, held, setups, trial, worse
 from commonpool.simulator.demand import WINDOW_NS
 from commonpool.simulator.scenario import cluster, service
 from commonpool.simulator.traces import Target, read

@@ -9,7 +9,8 @@ from benchmarks import advice_runs
 from benchmarks.advice_page import page
 from benchmarks.advice_runs import Row, Week
 
-from commonpool.simulator.backtest import ADVISED, NEVER_NS, P95, Verdict
+from commonpool.core.advice import NEVER_NS, Verdict
+from commonpool.simulator.backtest import ADVISED, P95
 
 S = 1_000_000_000
 TRACES = Path(os.environ.get("COMMONPOOL_TRACES") or Path(__file__).parents[2] / "shared" / "traces")

@@ -1,6 +1,6 @@
 """A running product to test the admin API with: the store in memory, everything else as it is told."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -13,19 +13,30 @@ from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
 from commonpool.access.secrets import MasterKey, Masters, Vault
 from commonpool.api import views, wire
-from commonpool.api.operations import ConflictError
+from commonpool.api.advice_wire import Advised
+from commonpool.api.operations import ConflictError, Passed
+from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
+from commonpool.app.feed import Feed
 from commonpool.config import Config, Sources, parse_sources
+from commonpool.config.structs import Channel
+from commonpool.control.alerting.courier import UndeliveredError
+from commonpool.control.alerting.letters import Letter
+from commonpool.control.alerting.rules import Away
 from commonpool.control.prompts import Prompts
+from commonpool.control.waits import WaitBooks
 from commonpool.core import moves, underuse
+from commonpool.core.alerts import Trouble
 from commonpool.core.events import Released
 from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
 from commonpool.core.model import UsageRecord
+from commonpool.core.standing import Before, Passage, Standing, together
 from commonpool.core.trial import Trial
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.keys import NewKey, mint, rotate
+from commonpool.store.ledger import Reconciliation
 from commonpool.store.memory import MemoryStore
 from commonpool.store.releases import Release
 from tests.access.house import FAST, plain_web
@@ -106,6 +117,30 @@ def sources(text: str = CONFIG) -> Sources:
     return Sources("commonpool.yaml", {"commonpool.yaml": text})
 
 
+class TakesAll:
+    """A courier whose letters arrive, or do not for a reason."""
+
+    def __init__(self) -> None:
+        self.letters: list[Letter] = []
+        self.refuses = ""
+
+    async def deliver(self, channel: Channel, letter: Letter, moment: Callable[[int], str]) -> None:
+        del channel, moment
+        if self.refuses:
+            raise UndeliveredError(self.refuses)
+        self.letters.append(letter)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class NoBooks:
+    """Nothing is closed yet."""
+
+    troubles: Sequence[Trouble] = ()
+    last: Sequence[Reconciliation] = ()
+
+
 class FakeOperations:
     """`Operations`, with what it answers as attributes and what it was asked in `applied`."""
 
@@ -126,9 +161,30 @@ class FakeOperations:
         self._config = parse_sources(self._sources)
         self.now = NOW
         self.fake_bills = Bills(self.store, lambda: self._config, self.now_ns, lambda: None)
+        self.wait_books = WaitBooks(
+            self.store,
+            clock=self.now_ns,
+            policy=lambda: self._config.policy,
+            flush=lambda: None,
+            pause=lambda _: None,
+        )
         self.machine = Machine(self._config.policy)
+        self.fake_feed = Feed("run")
+        self.first_tokens: dict[str, int] = {}
         self.underused: tuple[underuse.Underuse, ...] = ()
+        self.advised = Advised("making")
         self.callers = {ADMIN: by_admin_key("k1"), KEY_OF_A: by_data_key("k2", "a", "default")}
+        self.courier = TakesAll()
+        self.fake_alerts = Alerting(
+            self,
+            self.store,
+            state=lambda: self.machine.state,
+            books=NoBooks(),
+            away=Away,
+            promises=tuple,
+            behind_ns=0,
+            courier=self.courier,
+        )
         self.fake_authority = Authority(POLICIES)
         self.fake_audit = AuditLog(self.store, self.now_ns)
         self.vault = Vault(self.store, Masters(MASTER), self.now_ns)
@@ -178,6 +234,9 @@ class FakeOperations:
     def hints(self) -> Sequence[Hint]:
         return moves.worthwhile(self.machine.state, (), NOW)
 
+    def advice(self) -> Advised:
+        return self.advised
+
     def underuse(self) -> Sequence[underuse.Underuse]:
         return self.underused
 
@@ -221,7 +280,7 @@ class FakeOperations:
     def ready(self) -> tuple[bool, str]:
         return not self.missing, self.missing or "ready"
 
-    def metrics(self) -> bytes:
+    async def metrics(self) -> bytes:
         return b"commonpool_requests_total 7\n"
 
     def config(self) -> Config:
@@ -255,15 +314,34 @@ class FakeOperations:
         return self.store.record(request_id)
 
     async def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, filters: Filters, *, newest: bool = False
     ) -> Sequence[UsageRecord]:
-        return self.store.records(since_ns, until_ns, after, limit, tenants)
+        return self.store.records(since_ns, until_ns, after, limit, filters, newest=newest)
+
+    def feed(self) -> Feed:
+        return self.fake_feed
+
+    def standing(self, request_id: str) -> Standing | None:
+        return self.machine.standing(request_id, self.now)
+
+    def running(self, request_id: str) -> Passed | None:
+        record = self.machine.noted(request_id, self.now)
+        return None if record is None else Passed(record, self.first_tokens.get(request_id, 0))
+
+    async def before(self, passage: Passage) -> Mapping[str, Before]:
+        return together(self.machine.before(passage), self.store.before(passage, 3600 * 10**9))
 
     def live(self, request_id: str) -> wire.LiveRequest | None:
         return self.open_requests.get(request_id)
 
     def jobs(self) -> FakeJobs:
         return self.fake_jobs
+
+    def waits(self) -> WaitBooks:
+        return self.wait_books
+
+    def alerts(self) -> Alerting:
+        return self.fake_alerts
 
     def bills(self) -> Bills:
         return self.fake_bills

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from commonpool.api import routes
 from commonpool.api.server import Server
@@ -12,11 +12,16 @@ from tests.api.fakes import FakeOperations
 
 
 @contextlib.contextmanager
-def serving(product: FakeOperations, files: Tls | None = None) -> Iterator[str]:
-    """Its URL, while it serves."""
+def serving(
+    product: FakeOperations,
+    files: Tls | None = None,
+    served_by: Callable[[asyncio.AbstractEventLoop], None] = lambda _: None,
+) -> Iterator[str]:
+    """Its URL, while it serves; `served_by` is told the loop, for what is to be done there."""
     url: list[str] = []
     started, stop = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
+    served_by(loop)
 
     async def serve() -> None:
         server = Server(routes.application(product), files)

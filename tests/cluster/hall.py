@@ -147,6 +147,10 @@ class Client:
         self.targets.append(target)
         self.parts.append(part)
 
+    @property
+    def first_token_at(self) -> int:
+        return 0
+
     def recalled(self) -> None:
         self.over.append("recalled")
 

@@ -2,16 +2,13 @@
 
 import asyncio
 
-import pytest
-
 from commonpool.config import Config, parse
 from commonpool.config.calendar import Calendar
-from commonpool.control.budgets import Budgets, warning
+from commonpool.control.budgets import Budgets
 from commonpool.core.events import Spent
 from commonpool.core.ledger import Kind
 from commonpool.core.model import NS_PER_HOUR as HOUR
 from commonpool.core.pricing import COST_UNIT
-from commonpool.core.views import BudgetView
 from commonpool.store.contract import StoreError
 from commonpool.store.memory import MemoryStore
 from tests.store.ledgers import close, posting, ran
@@ -148,16 +145,3 @@ def test_a_store_that_does_not_answer_is_asked_again() -> None:
     assert room.told() == []
     store.fails = False
     assert room.told() == [Spent("a", 0, T0, FEBRUARY)]
-
-
-@pytest.mark.parametrize(
-    ("spent", "soft", "said"),
-    [
-        (39_999_999, False, None),
-        (41_239_999, True, "41.23 of its budget of 50.00 EUR this month; what exceeds that will be refused"),
-        (50_000_001, True, "50.00 of its budget of 50.00 EUR this month, so what it asks for is refused"),
-    ],
-)
-def test_a_warning_says_how_much(spent: int, soft: bool, said: str | None) -> None:
-    sentence = warning("a", BudgetView(50_000_000, spent, 0, soft, until_ns=1), "EUR")
-    assert (sentence is None) if said is None else (said in str(sentence))

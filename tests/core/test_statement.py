@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonpool.core.billing import Bill, Day, HourlySum, PostingSum, SharedCost, bill
-from commonpool.core.statement import DIMENSIONS, FINEST, Statement, fold, label
+from commonpool.core.statement import DIMENSIONS, FINEST, Statement, added, fold, label
 
 DAY = 86_400 * 10**9
 COSTS = (
@@ -86,3 +86,18 @@ def test_counts_go_with_their_work() -> None:
 def test_accounts_have_names_of_their_own() -> None:
     accounts = ("tenant:a", "group:a", "platform", "tenant:platform")
     assert [label(account) for account in accounts] == ["a", "group:a", "platform", "tenant:platform"]
+
+
+@given(
+    st.lists(POSTINGS, min_size=1, max_size=5),
+    st.lists(st.sampled_from(DIMENSIONS), unique=True, max_size=3),
+    st.integers(0, 5),
+)
+def test_tables_of_days_add_up_to_the_table_of_all_of_them(
+    days: list[tuple[PostingSum, ...]], by: list[str], first: int
+) -> None:
+    whole = statement(*days)
+    parts = [
+        Statement(dict(part), GROUPS) for part in (list(whole.days.items())[:first], list(whole.days.items())[first:])
+    ]
+    assert added([fold([part], by, {}) for part in parts], by) == fold([whole], by, {})

@@ -136,6 +136,10 @@ class Client:
         self.attempt = attempt
         self._life.saw("sent", f"{self.request.id}#{attempt}")
 
+    @property
+    def first_token_at(self) -> int:
+        return 0
+
     def recalled(self) -> None:
         raise AssertionError(self.request.id)
 

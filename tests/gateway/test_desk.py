@@ -71,6 +71,10 @@ class Client:
         self.refusal = refusal
         self.heard.append(f"{self.name} refused")
 
+    @property
+    def first_token_at(self) -> int:
+        return 0
+
     def recalled(self) -> None:
         self.heard.append(f"{self.name} recalled")
         self.on_recall()

@@ -29,6 +29,10 @@ class Client:
     def refused(self, refusal: Refuse) -> None:
         raise AssertionError(refusal)
 
+    @property
+    def first_token_at(self) -> int:
+        return 0
+
     def recalled(self) -> None:
         raise AssertionError(self.request.id)
 

@@ -1,11 +1,13 @@
 """Logs: what is in a line, and what is in none."""
 
+import asyncio
 import io
 import json
 import logging
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 import structlog
 
@@ -50,6 +52,18 @@ def test_libraries_lines_look_the_same(stream: io.StringIO) -> None:
     logging.getLogger("uvicorn.error").warning("refused %s", KEY.text)
     (line,) = lines(stream)
     assert (line["event"], line["level"]) == (f"refused {MASKED}", "warning")
+
+
+def test_no_url_of_a_robot_is_written(stream: io.StringIO) -> None:
+    logs.configure("json", stream=stream)
+
+    async def post() -> None:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200))
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.post("https://robots.example/send?access_token=t0ken")
+
+    asyncio.run(post())
+    assert stream.getvalue() == ""
 
 
 def test_the_level_holds_for_all(stream: io.StringIO) -> None:

@@ -30,6 +30,7 @@ def test_refused_and_abandoned_are_counted_apart() -> None:
     waits.record(usage_record(wait_ns=50), NOW)
     waits.record(usage_record(wait_ns=60, outcome=Outcome.CANCELLED), NOW)  # its client left while it ran
     waits.record(usage_record(wait_ns=70, outcome=Outcome.CANCELLED, replica=""), NOW)  # its client left the queue
+    waits.record(usage_record(wait_ns=0, replica="", reason="response_cache"), NOW)  # answered from before
     for _ in range(3):
         waits.record(refused("r"), NOW)
     assert waits.summary("a", NOW) == WaitSummary(samples=2, p50_ns=50, p99_ns=60, refused=3, abandoned=1)

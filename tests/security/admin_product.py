@@ -233,6 +233,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
             for tenant in (OWN, FOREIGN):
                 await here.settle(tenant)
             here.keep_secrets()
+            product.feed().close()  # so that a stream of events ends with what there is
             yield here
         finally:
             await product.stop(asyncio.Event())

@@ -10,8 +10,12 @@ from starlette.types import ASGIApp
 
 from commonpool.access.callers import Binding, Caller, by_admin_key, by_data_key
 from commonpool.api import routes, wire
+from commonpool.core.alerts import Trouble
+from commonpool.core.firing import Episode
 from commonpool.core.model import Hardware, Job, Loan, LoanEnd
 from commonpool.core.underuse import Underuse
+from commonpool.observe.decisions import Decision
+from commonpool.store.alerts import KeptEpisode
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Key
 from commonpool.store.jobs import JobRecord, Task
@@ -40,6 +44,7 @@ prices:
   gpu_hour: {{main: 2.50}}
   meters: {{request: 0.000001, storage_gib_hour: 0.01}}
 jobs: {{submitters: tenants}}
+alerts: {{channels: {{ops: {{kind: webhook, url: "http://127.0.0.1:9/"}}}}}}
 tenants:
   {OWN}:
     tenant: {{guaranteed: 2_gpu, elastic_cap: 3_gpu, hard_cap: 4_gpu}}
@@ -91,10 +96,20 @@ def _store() -> MemoryStore:
         store.add_job(JobRecord(job, Task(("train",), "/home", name=own.note), BEFORE, BEFORE))
         store.add_key(Key(own.key, b"", b"", "data", tenant, own.app, BEFORE, note=own.note))
         store.add_release(Release(tenant, 100, BEFORE, "local", own.note))
+        store.save_alerts([KeptEpisode(Episode(_over_budget(tenant), BEFORE, BEFORE, BEFORE))])
         store.add_audit([AuditEntry(BEFORE, BEFORE, 1, "local", "grant", tenant, "allowed", path=own.note)])
     asyncio.run(product.people().accounts.add("ann", "person", PASSWORD, ""))
     asyncio.run(_keep_prompts(product))
     return store
+
+
+def _over_budget(tenant: str) -> Trouble:
+    return Trouble("budget_hard", f"Tenant {tenant} has spent its budget.", tenant=tenant, pool="main")
+
+
+def alert(tenant: str) -> str:
+    """The id of what is wrong with a tenant's things; of nobody's there is none."""
+    return _over_budget(tenant).id
 
 
 async def _keep_prompts(product: FakeOperations) -> None:
@@ -128,15 +143,20 @@ def world() -> FakeOperations:
     product.now = at(NOW)
     product.tenants = tuple(msgspec.structs.replace(TENANT, name=tenant) for tenant in (OWN, FOREIGN, THIRD))
     product.loans_now = tuple(wire.LoanStatus(THIRD, tenant, 100, 1, BEFORE, due=False) for tenant in (OWN, FOREIGN))
+    for tenant in (OWN, FOREIGN):
+        said = f"{tenant} has another quota, says {things(tenant).note}"
+        product.fake_feed.decisions.add(Decision(BEFORE, "quota", said, (tenant,), subject=tenant))
+    product.wait_books.look()
+    product.fake_feed.close()  # so that whoever listens has what there is, and no more
     product.underused = tuple(Underuse(tenant, "main", 2000, 80, 100, 20, 500, 500) for tenant in (OWN, FOREIGN))
     product.callers = {f"Bearer {name}".encode(): caller for name, caller in CALLERS.items()}
     return product
 
 
 def untouched(product: FakeOperations) -> bool:
-    """Whether nothing was done, but for what is in the audit log."""
+    """Whether nothing was done, but for what is in the audit log, and for counting of what is stored anyway."""
     now, before = vars(product.store), vars(BASE)
-    kept = all(now[name] == before[name] for name in before if name != "_audit")
+    kept = all(now[name] == before[name] for name in before if name not in {"_audit", "_waits"})
     return kept and not product.granted and not product.applied
 
 
@@ -191,11 +211,20 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("GET", "/docs"): lambda _: Call(),
     ("GET", "/docs.css"): lambda _: Call(),
     ("GET", "/admin/v1/status"): lambda _: Call(),
+    ("GET", "/admin/v1/tenants/{tenant}"): lambda of: Call(path={"tenant": of.tenant}),
+    ("GET", "/admin/v1/models"): lambda _: Call(shows=False),
+    ("GET", "/admin/v1/decisions"): lambda _: Call(),
+    ("GET", "/admin/v1/events"): lambda _: Call(query={"after": ""}),
     ("GET", "/admin/v1/replicas"): lambda _: Call(),
     ("GET", "/admin/v1/underuse"): lambda _: Call(),
     ("GET", "/admin/v1/releases"): lambda _: Call(),
     ("POST", "/admin/v1/releases"): lambda of: Call(body={"tenant": of.tenant, "milli_gpu": 100}),
     ("POST", "/admin/v1/releases/{tenant}/undo"): lambda of: Call(path={"tenant": of.tenant}),
+    ("GET", "/admin/v1/alerts"): lambda _: Call(),
+    ("POST", "/admin/v1/alerts/test"): lambda _: Call(body={"channel": "ops"}),
+    ("POST", "/admin/v1/alerts/{id}/silence"): lambda of: Call(
+        path={"id": alert(of.tenant)}, body={"until_ns": at(NOW) + HOUR}
+    ),
     ("POST", "/admin/v1/grants"): lambda of: Call(
         body={"tenant": of.tenant, "elastic_cap_milli_gpu": 3500, "for_ns": HOUR}
     ),
@@ -203,10 +232,14 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("GET", "/admin/v1/nodes"): lambda _: Call(),
     ("POST", "/admin/v1/place"): lambda of: Call(body={"tenant": of.tenant, "hardware": {"milli_gpu": 1000}}),
     ("GET", "/admin/v1/hints"): lambda _: Call(),
+    ("GET", "/admin/v1/advice"): lambda _: Call(),
     ("GET", "/admin/v1/usage"): lambda _: Call(query=PERIOD),
+    ("GET", "/admin/v1/waits"): lambda _: Call(query={**PERIOD, "by": "tenant,model,tier"}),
+    ("GET", "/admin/v1/promises"): lambda _: Call(),
     ("GET", "/admin/v1/records"): lambda _: Call(query=PERIOD),
     ("GET", "/admin/v1/loans"): lambda _: Call(query=PERIOD),
     ("GET", "/admin/v1/requests/{id}"): lambda of: Call(path={"id": of.request}),
+    ("GET", "/admin/v1/requests/{id}/timeline"): lambda of: Call(path={"id": of.request}),
     ("GET", "/admin/v1/requests/{id}/postings"): lambda of: Call(path={"id": of.request}),
     ("GET", "/admin/v1/tenants/{tenant}/prompts"): lambda of: Call(path={"tenant": of.tenant}),
     ("GET", "/admin/v1/tenants/{tenant}/prompts/{id}"): lambda of: Call(path={"tenant": of.tenant, "id": of.request}),

@@ -3,17 +3,16 @@
 import msgspec
 import pytest
 
+from commonpool.core.advice import NEVER_NS, Verdict
 from commonpool.core.model import NS_PER_HOUR, Policy
 from commonpool.simulator.backtest import (
     ADVISED,
     EQUAL,
-    NEVER_NS,
     P95,
     PEAKS,
     TODAY,
     Setup,
     Trial,
-    Verdict,
     backtest,
     held,
     own,

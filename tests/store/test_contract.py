@@ -324,11 +324,27 @@ def test_loans_that_a_tenant_is_a_party_to(store: Store) -> None:
 def test_records_of_some_tenants_fill_their_pages(store: Store) -> None:
     made = [usage_record(f"r{number}", arrived_ns=T0 + number, tenant="ab"[number % 2]) for number in range(6)]
     store.add_usage(made)
-    assert store.records(T0, END, None, 2, ["a"]) == (made[0], made[2])
-    assert store.records(T0, END, (T0 + 2, "r2", 1), 2, ["a"]) == (made[4],)
-    assert store.records(T0, END, None, 9, ["a", "b"]) == tuple(made)
-    assert store.records(T0, END, None, 9, ["c"]) == ()
-    assert store.records(T0, END, None, 9, []) == ()  # none is not all
+    assert store.records(T0, END, None, 2, {"tenant": ["a"]}) == (made[0], made[2])
+    assert store.records(T0, END, (T0 + 2, "r2", 1), 2, {"tenant": ["a"]}) == (made[4],)
+    assert store.records(T0, END, None, 9, {"tenant": ["a", "b"]}) == tuple(made)
+    assert store.records(T0, END, None, 9, {"tenant": ["c"]}) == ()
+    assert store.records(T0, END, None, 9, {"tenant": []}) == ()  # none is not all
+
+
+def test_records_are_found_by_what_they_are_the_newest_first(store: Store) -> None:
+    made = [
+        usage_record(
+            f"r{number}", arrived_ns=T0 + number // 2, model="xy"[number % 2], reason="queue_full" * (number > 3)
+        )
+        for number in range(6)
+    ]
+    store.add_usage(made)
+    assert store.records(T0, END, None, 4, newest=True) == (made[5], made[4], made[3], made[2])
+    assert store.records(T0, END, (T0 + 1, "r2", 1), 4, newest=True) == (made[1], made[0])
+    assert store.records(T0, END, None, 9, {"model": ["y"], "reason": ["queue_full"]}) == (made[5],)
+    assert store.records(T0, END, None, 9, {"model": ["x"], "reason": [""]}, newest=True) == (made[2], made[0])
+    with pytest.raises(QueryError, match="Records cannot be filtered by 'colour'"):
+        store.records(T0, END, None, 9, {"colour": ["red"]})
 
 
 # Keys

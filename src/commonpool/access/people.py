@@ -85,11 +85,12 @@ class People:
 
     # -- who calls -----------------------------------------------------------------------------------------------------
 
-    async def caller(self, method: str, visit: Visit) -> Caller | None:
+    async def caller(self, method: str, visit: Visit, *, passive: bool = False) -> Caller | None:
         """Who shows a cookie of ours or a bearer token of the issuer's; None where neither is there, as with a key.
 
-        A header that authorizes is meant, so it wins over a cookie, which browsers send by themselves. Raises
-        CredentialError, ForeignPageError, AwayError, StoreError.
+        A header that authorizes is meant, so it wins over a cookie, which browsers send by themselves. `passive`: it is
+        looked whether a session still counts, which is no use of it. Raises CredentialError, ForeignPageError,
+        AwayError, StoreError.
         """
         authorization = visit.headers.get("authorization")
         if authorization is not None:
@@ -99,7 +100,7 @@ class People:
             return None
         if method not in browsers.READING and not browsers.is_own_page(visit.headers):
             raise ForeignPageError("a change with a session comes from a page of this host alone; it says so in Origin")
-        session = await self._sessions.find(token)
+        session = await self._sessions.find(token, passive=passive)
         if session is None:
             raise CredentialError("the session is over; log in again at /login")
         return self._of(session)

@@ -16,6 +16,7 @@ class Permission(enum.StrEnum):
     READ_USAGE = "read_usage"
     READ_METRICS = "read_metrics"
     READ_NODES = "read_nodes"
+    READ_ADVICE = "read_advice"
     READ_REQUESTS = "read_requests"
     READ_PROMPTS = "read_prompts"
     KEEP_PROMPTS = "keep_prompts"
@@ -27,6 +28,8 @@ class Permission(enum.StrEnum):
     GRANT = "grant"
     RELEASE = "release"
     UNDO_RELEASE = "undo_release"
+
+    MANAGE_ALERTS = "manage_alerts"
 
     READ_JOBS = "read_jobs"
     READ_JOB_LOGS = "read_job_logs"
@@ -57,6 +60,7 @@ CHANGES: Final = frozenset(
         Permission.GRANT,
         Permission.RELEASE,
         Permission.UNDO_RELEASE,
+        Permission.MANAGE_ALERTS,
         Permission.RUN_JOBS,
         Permission.APPLY_CONFIG,
         Permission.MANAGE_KEYS,
@@ -76,6 +80,7 @@ WORDS: Final[dict[Permission, str]] = {
     Permission.READ_USAGE: "read who used what, and the records of past requests",
     Permission.READ_METRICS: "read the metrics",
     Permission.READ_NODES: "see nodes, devices, who has them, and where work would go",
+    Permission.READ_ADVICE: "read which quotas the past speaks for, with the configuration",
     Permission.READ_REQUESTS: "ask what became of one request and what it cost",
     Permission.READ_PROMPTS: "read what was asked and answered",
     Permission.KEEP_PROMPTS: "have what is asked and answered kept, or deleted",
@@ -85,6 +90,7 @@ WORDS: Final[dict[Permission, str]] = {
     Permission.GRANT: "let a tenant use more for a while",
     Permission.RELEASE: "release a guarantee",
     Permission.UNDO_RELEASE: "undo releases",
+    Permission.MANAGE_ALERTS: "silence alerts and test their channels",
     Permission.READ_JOBS: "see jobs",
     Permission.READ_JOB_LOGS: "read what a job printed",
     Permission.RUN_JOBS: "submit and cancel jobs",

@@ -68,14 +68,14 @@ class Sessions:
         await asyncio.to_thread(self._store.add_session, session, now - IDLE_NS, PER_PERSON_MAX)
         return Opened(token, session)
 
-    async def find(self, token: str) -> Session | None:
-        """The session of this token, if it is not over; that it was used now is noted."""
+    async def find(self, token: str, *, passive: bool = False) -> Session | None:
+        """The session of this token, if it is not over; that it was used now is noted, unless it is `passive`."""
         digest = _digest(token)
         session = await asyncio.to_thread(self._store.session, digest)
         now = self._clock()
         if session is None or session.expires_ns <= now or session.used_ns + IDLE_NS <= now:
             return None
-        if session.used_ns + TOUCH_NS <= now:
+        if not passive and session.used_ns + TOUCH_NS <= now:
             with suppress(StoreError):  # what cannot be written now, the next request writes
                 await asyncio.to_thread(self._store.touch_session, digest, now)
         return session

@@ -1,4 +1,4 @@
-"""Calls to the issuer: small JSON answers, within seconds, from where the product may connect to and nowhere else."""
+"""Calls to others, such as the issuer: small answers, within seconds, from where the product may connect to alone."""
 
 import asyncio
 import ssl
@@ -47,30 +47,42 @@ class Web:
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, T]:
         """The status, and the answer as what it should be. Redirects are not followed. Raises AwayError."""
-        where = httpx.URL(url).host
-        sent = {"accept": "application/json", "accept-encoding": "identity", **(headers or {})}
+        sent = {"accept": "application/json", **(headers or {})}
         if form is not None:
             sent["content-type"] = "application/x-www-form-urlencoded"
+        status, content = await self._exchange(method, url, None if form is None else form.encode(), sent)
+        try:
+            return status, msgspec.json.decode(content, type=answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise AwayError(f"{httpx.URL(url).host} answers {status} and not as an issuer does") from None
+
+    async def send(self, url: str, content: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """Post this: the status, and what is answered. Redirects are not followed. Raises AwayError."""
+        return await self._exchange("POST", url, content, headers)
+
+    async def _exchange(
+        self, method: str, url: str, content: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        where = httpx.URL(url).host
+        sent = {"accept-encoding": "identity", **headers}
         client = await self._made()
         try:
             async with (
                 asyncio.timeout(self._call_s),
-                client.stream(method, url, content=form, headers=sent) as response,
+                client.stream(method, url, content=content, headers=sent) as response,
             ):
-                content = bytearray()
+                answered = bytearray()
                 async for chunk in response.aiter_raw():
-                    content += chunk
-                    if len(content) > ANSWER_BYTES_MAX:
+                    answered += chunk
+                    if len(answered) > ANSWER_BYTES_MAX:
                         raise AwayError(f"{where} answers with more than {ANSWER_BYTES_MAX} bytes")
-                return response.status_code, msgspec.json.decode(content, type=answer)
+                return response.status_code, bytes(answered)
         except TimeoutError:
             raise AwayError(f"{where} does not answer within {self._call_s:g} s") from None
         except outgoing.OutgoingError as error:
             raise AwayError(str(error).removesuffix(".")) from None
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             raise AwayError(f"{where} cannot be reached ({type(error).__name__})") from None
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise AwayError(f"{where} answers {response.status_code} and not as an issuer does") from None
 
     async def close(self) -> None:
         """Close what is open."""

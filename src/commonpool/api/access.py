@@ -47,10 +47,10 @@ def came(address: str | None, headers: Mapping[str, str], *, tls: bool) -> Visit
     return Visit(address or "", tls, here, headers)
 
 
-async def identified(operations: Operations, method: str, visit: Visit) -> Caller:
-    """Who calls. Raises one of these errors where that is nobody."""
+async def identified(operations: Operations, method: str, visit: Visit, *, passive: bool = False) -> Caller:
+    """Who calls. Raises one of these errors where that is nobody. `passive`: a session is not used by it."""
     try:
-        person = await operations.people().caller(method, visit)
+        person = await operations.people().caller(method, visit, passive=passive)
     except AccessError as error:
         raise refusal(error) from None
     if person is not None:

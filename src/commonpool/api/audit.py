@@ -1,5 +1,7 @@
 """The audit log: read, and verified from its first entry on."""
 
+from typing import Annotated
+
 import msgspec
 
 from commonpool.access.permissions import Permission
@@ -21,6 +23,7 @@ class AuditQuery(Period, frozen=True):
     action: tuple[str, ...] = ()
     tenant: tuple[str, ...] = ()
     outcome: tuple[str, ...] = ()
+    limit: Annotated[int, msgspec.Meta(ge=1, le=ENTRIES_MAX)] = ENTRIES_MAX
     after: str = ""
 
 
@@ -35,8 +38,8 @@ async def entries(operations: Operations, query: AuditQuery, who: Who) -> wire.A
     since_ns, until_ns = between(operations, query)
     until_ns += query.until_ns is None  # what was just now, too
     filters = {name: getattr(query, name) for name in FILTERABLE if getattr(query, name)}
-    found = await operations.audited(who.scope.filters(filters), since_ns, until_ns, _before(query.after), ENTRIES_MAX)
-    after = str(found[-1].number) if len(found) == ENTRIES_MAX else None
+    found = await operations.audited(who.scope.filters(filters), since_ns, until_ns, _before(query.after), query.limit)
+    after = str(found[-1].number) if len(found) == query.limit else None
     return wire.AuditEntries(tuple(map(_shown, found)), after)
 
 

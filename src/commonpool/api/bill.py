@@ -1,6 +1,7 @@
 """Bills: what each account pays for a period, who lent to whom, and the attempts that a line is made of."""
 
 from decimal import Decimal
+from typing import Annotated
 
 import msgspec
 
@@ -52,6 +53,7 @@ class BillQuery(BillFilter, frozen=True):
 class BilledQuery(BillFilter, frozen=True):
     """`after` is the `after` of the answer before, "" for the first."""
 
+    limit: Annotated[int, msgspec.Meta(ge=1, le=RECORDS_MAX)] = RECORDS_MAX
     after: str = ""
 
 
@@ -193,9 +195,9 @@ async def records(operations: Operations, query: BilledQuery, who: Who) -> bill_
     if query.group:
         filters["tenant"] = _below(operations, query, who.scope)
     found = await operations.bills().worked(
-        period.start_ns, period.end_ns, who.scope.filters(filters), _place(query.after), RECORDS_MAX
+        period.start_ns, period.end_ns, who.scope.filters(filters), _place(query.after), query.limit
     )
-    last = found[-1].record if len(found) == RECORDS_MAX else None
+    last = found[-1].record if len(found) == query.limit else None
     after = None if last is None else f"{last.arrived_ns + last.total_ns}.{last.attempt}.{last.request_id}"
     return bill_wire.BilledAttempts(tuple(map(trace.shown, found)), after)
 

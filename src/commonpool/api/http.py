@@ -21,6 +21,7 @@ from commonpool.api import wire
 from commonpool.api.deciding import Call, admit, decide
 from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations, UnavailableError
 from commonpool.api.refusals import headers_of, refusal
+from commonpool.api.streaming import EVENTS, EventStream, Streamed
 from commonpool.api.subjects import Asked, Subject
 from commonpool.api.visits import visit_of
 from commonpool.config.problems import ConfigError
@@ -55,8 +56,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     It asks for a permission, its `action`, and says whose things it is `of`: both are decided before `handler` is
     called, and none has a default. The handler takes the operations, then the parameters (of path and query, as
     `params`), then the body if there is one, then `subjects.Who` asks. It returns what `answer` says: a struct for
-    JSON, bytes for any other `media`. One to which the same may be sent `again` returns its answer and whether that is
-    new; what was there already is answered with 200.
+    JSON, bytes for any other `media`, and `Streamed` for events. One to which the same may be sent `again` returns its
+    answer and whether that is new; what was there already is answered with 200.
     """
 
     method: str
@@ -148,9 +149,13 @@ async def _answer(operations: Operations, endpoint: Endpoint, request: Request) 
     params = _params(endpoint, request)
     body = None if endpoint.body is None else await _body(endpoint.body, request)
     await decide(operations, endpoint.action, endpoint.of, call, Asked(params, body, who))
+    if endpoint.media == EVENTS and request.method == "HEAD":
+        return Response(status_code=endpoint.status, headers=SAFE, media_type=EVENTS)  # nothing is to go on
     given = (params, who) if endpoint.body is None else (params, body, who)
     answer = await endpoint.handler(operations, *given)
     status, headers = endpoint.status, SAFE
+    if isinstance(answer, Streamed):
+        return EventStream(answer, SAFE)
     if isinstance(answer, Headed):
         answer, headers = answer.answer, {**SAFE, **answer.headers}
     if endpoint.again:

@@ -29,16 +29,18 @@ from commonpool.api.visits import visit_of
 from commonpool.store.contract import StoreError
 
 LOGIN, OIDC, LOGOUT, PASSWORD = "/login", "/login/oidc", "/logout", "/login/password"
-STYLE = "/login.css"
-PATHS = (LOGIN, OIDC, CALLBACK, PASSWORD, LOGOUT, STYLE)  # of pages for people: they are no part of the API
+STYLE, ICON = "/login.css", "/login.svg"
+PATHS = (LOGIN, OIDC, CALLBACK, PASSWORD, LOGOUT, STYLE, ICON)  # of pages for people: they are no part of the API
 FORM_BYTES_MAX = 8192
 FIELDS_MAX = 8
 
 SEE_OTHER = 303
 
-# These pages have forms, which the others have not.
+# These pages have forms, which the others have not. Of a page without any referrer a browser says the origin `null`,
+# and its forms would be those of nobody.
 FORMS = {
     **SAFE,
+    "referrer-policy": "same-origin",
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
 }
 
@@ -48,7 +50,8 @@ Serve = Callable[[Request, Visit], Awaitable[Response]]
 def routes(operations: Operations) -> list[BaseRoute]:
     """The pages, to be mounted beside the API."""
     pages = _Pages(operations)
-    style = (resources.files("commonpool.api") / "pages" / "login.css").read_bytes()
+    files = resources.files("commonpool.api") / "pages"
+    style, icon = (files / "login.css").read_bytes(), (files / "login.svg").read_bytes()
     return [
         Route(LOGIN, pages.served(pages.show), methods=["GET"]),
         Route(LOGIN, pages.served(pages.log_in), methods=["POST"]),
@@ -57,6 +60,7 @@ def routes(operations: Operations) -> list[BaseRoute]:
         Route(OIDC, pages.served(pages.to_issuer), methods=["GET"]),
         Route(CALLBACK, pages.served(pages.from_issuer), methods=["GET"]),
         Route(STYLE, Response(style, headers=SAFE, media_type="text/css")),
+        Route(ICON, Response(icon, headers=SAFE, media_type="image/svg+xml")),
     ]
 
 

@@ -7,7 +7,7 @@ from commonpool.api.subjects import PLATFORM, Who
 
 
 async def metrics(operations: Operations, _: Nothing, __: Who) -> bytes:
-    return operations.metrics()
+    return await operations.metrics()
 
 
 ENDPOINTS = (

@@ -14,6 +14,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api import wire
 from commonpool.api.http import HTML, JSON, STATUS_OK, Endpoint, Nothing
 from commonpool.api.operations import Operations
+from commonpool.api.streaming import EVENTS
 from commonpool.api.subjects import PLATFORM, Who
 
 # What asks for nothing, unless an operator's own policies forbid it.
@@ -60,8 +61,12 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     }
 
 
+# An event of a stream; its data is JSON.
+OTHERS = {EVENTS: {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "data", "id")}}}
+
+
 def _describe(endpoint: Endpoint, parameters: dict[str, Any] | None) -> dict[str, Any]:
-    schema = _schema(endpoint.answer) if endpoint.media == JSON else {"type": "string"}
+    schema = _schema(endpoint.answer) if endpoint.media == JSON else OTHERS.get(endpoint.media, {"type": "string"})
     failure = {"description": "why not", "content": {JSON: {"schema": _schema(wire.Failure)}}}
     noun = endpoint.handler.__module__.rpartition(".")[2]
     success = {
@@ -110,6 +115,8 @@ def _failures(endpoint: Endpoint) -> list[int]:
         found.add(413)
     if endpoint.body is wire.Configuration:
         found.add(422)
+    if endpoint.media == EVENTS:
+        found.add(429)
     if endpoint.action in LOGS_IN:
         found |= {401, 403, 429}
     return sorted(found)

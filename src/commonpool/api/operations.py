@@ -16,16 +16,23 @@ from commonpool.access.callers import Caller
 from commonpool.access.people import People
 from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
+from commonpool.access.scope import Scope
 from commonpool.api import wire
+from commonpool.api.advice_wire import Advised
 from commonpool.backends.joblog import LogPart
 from commonpool.config import Config, Sources
 from commonpool.core.billing import Bill, Lent
+from commonpool.core.burn import Promise
 from commonpool.core.hints import Hint
 from commonpool.core.ledger import Posting
 from commonpool.core.model import Job, UsageRecord, Wait
+from commonpool.core.standing import Before, Passage, Standing
+from commonpool.core.telling import Silence
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
 from commonpool.core.views import LoanView
+from commonpool.observe.changes import Changed
+from commonpool.observe.decisions import Decisions
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, Task
@@ -33,6 +40,7 @@ from commonpool.store.keys import NewKey
 from commonpool.store.ledger import EndPlace, Reading, Reconciliation
 from commonpool.store.prompts import PromptHead, PromptLog, PromptPlace, PromptText
 from commonpool.store.releases import Release
+from commonpool.store.waits import WaitTable
 
 
 class OperationError(Exception):
@@ -70,6 +78,20 @@ class ConflictError(OperationError):
     status = 409
     kind = "conflict_error"
     code = "conflict"
+
+
+class TooManyStreamsError(OperationError):
+    """More streams of events than one caller may have open, or than there may be."""
+
+    status = 429
+    kind = "rate_limit_error"
+    code = "too_many_streams"
+
+
+class NoMoreStreamsError(TooManyStreamsError):
+    """It is not the caller's own that are too many."""
+
+    status = 503
 
 
 class UnavailableError(OperationError):
@@ -204,6 +226,69 @@ class Prompts(Protocol):
         """Delete an entry, or all of a tenant's with their data key; returns how many there were."""
 
 
+class Stream(Protocol):
+    """One who listens to what is decided and what changes. `waited` has to be called again and again."""
+
+    async def waited(self, within_s: float) -> bool:
+        """Return after the next look at the core, or after so long; False when it is over, since the product stops."""
+
+    def changed(self) -> Changed:
+        """What has changed since this was called last."""
+
+    def close(self) -> None:
+        """Listen no more."""
+
+
+class Feed(Protocol):
+    """What the product decided, and what changes. `run` tells the numbers of this process from those of another one."""
+
+    run: str
+    decisions: Decisions
+
+    def listen(self, caller: str) -> Stream:
+        """Listen. TooManyStreamsError where the caller, or all together, have too many open already."""
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """An attempt that runs, as a record that has not ended, and when the first token of its answer came; 0: not yet,
+    or not known here.
+    """
+
+    record: UsageRecord
+    first_token_at_ns: int
+
+
+class Waits(Protocol):
+    """How long requests waited. `promises` are those of all tenants, as they stood at `looked_ns`; 0: not looked at."""
+
+    @property
+    def promises(self) -> Sequence[Promise]:
+        """By tenant, tier and name."""
+
+    @property
+    def looked_ns(self) -> int:
+        """When they were looked at."""
+
+    async def table(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> tuple[WaitTable, bool]:
+        """As the store's, and whether what ended before the call is in it."""
+
+
+class Alerts(Protocol):
+    """What is wrong with the running product, and who is told."""
+
+    def listing(self, scope: Scope) -> wire.Alerts:
+        """Those of the tenants in the scope, and the channels that are theirs."""
+
+    def tenant_of(self, alert: str) -> str | None:
+        """Whose it is, "" for the platform's; None where there is no such alert."""
+
+    async def silence(self, silence: Silence) -> None:
+        """It holds when this returns. ConflictError where there are too many."""
+
+    async def test(self, channel: str) -> None:
+        """Send something through a channel of the configuration. UnavailableError where it is not taken."""
+
+
 class Operations(Protocol):
     """The running product, as its operators see it."""
 
@@ -245,7 +330,7 @@ class Operations(Protocol):
     def ready(self) -> tuple[bool, str]:
         """Whether every model has a ready replica and records can be kept; if not, what is missing."""
 
-    def metrics(self) -> bytes:
+    async def metrics(self) -> bytes:
         """The metrics in Prometheus' text format."""
 
     def config(self) -> Config:
@@ -276,6 +361,9 @@ class Operations(Protocol):
     def hints(self) -> Sequence[Hint]:
         """What could be gained by moving work together; `core.moves.worthwhile`."""
 
+    def advice(self) -> Advised:
+        """The advice of the last two weeks, or that it is being made."""
+
     def underuse(self) -> Sequence[Underuse]:
         """The guarantees that are under-used; `core.underuse.underuse`."""
 
@@ -301,15 +389,33 @@ class Operations(Protocol):
         """As the store's, and complete."""
 
     async def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, filters: Filters, *, newest: bool = False
     ) -> Sequence[UsageRecord]:
         """As the store's, and complete."""
 
     def live(self, request_id: str) -> wire.LiveRequest | None:
         """A request that waits or runs now; `views.live` makes it."""
 
+    def standing(self, request_id: str) -> Standing | None:
+        """Where a request that waits stands in its line."""
+
+    def running(self, request_id: str) -> Passed | None:
+        """The attempt at a request or job that runs now."""
+
+    async def before(self, passage: Passage) -> Mapping[str, Before]:
+        """Who was before a request, by tenant: of what ended before the call, and of what waits or runs."""
+
+    def feed(self) -> Feed:
+        """What the product decided, and what changes."""
+
     def jobs(self) -> Jobs:
         """The jobs."""
+
+    def waits(self) -> Waits:
+        """The waits."""
+
+    def alerts(self) -> Alerts:
+        """The alerts."""
 
     def bills(self) -> Bills:
         """The bills."""

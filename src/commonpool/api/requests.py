@@ -1,5 +1,7 @@
 """One request: what it waits or waited for, and its records."""
 
+from typing import Final
+
 import msgspec
 
 from commonpool.access.permissions import Permission
@@ -34,13 +36,16 @@ def _unknown(_: Operations, asked: Asked) -> NotFoundError:
     )
 
 
+OF_REQUEST: Final = Subject(_owner, _unknown)
+"""The tenant of the request that the path names."""
+
 ENDPOINTS = (
     Endpoint(
         "GET",
         "/admin/v1/requests/{id}",
         request,
         Permission.READ_REQUESTS,
-        Subject(_owner, _unknown),
+        OF_REQUEST,
         "What one request waits or waited for, and its records",
         wire.RequestStory,
         ById,

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from commonpool.access import tls
 from commonpool.access.handshake import Door
+from commonpool.api.streaming import CUT
 from commonpool.config.structs import Timeouts, Tls
 
 
@@ -21,6 +22,14 @@ class _Embedded(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's, of which an application can end the connection: a reader that takes nothing keeps it otherwise."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {CUT: {"now": self.transport.abort}}
 
 
 class Server:
@@ -33,7 +42,7 @@ class Server:
         self._watching: asyncio.Task[None] | None = None
         config = uvicorn.Config(
             application,
-            http=HttpToolsProtocol if files is None else self._greet,  # type: ignore[arg-type] # it makes one, later
+            http=_Protocol if files is None else self._greet,  # type: ignore[arg-type] # it makes one, later
             ws="none",
             lifespan="off",
             log_config=None,
@@ -71,7 +80,7 @@ class Server:
     def _greet(self, **options: Any) -> asyncio.Protocol:
         """Called by uvicorn for each client, as its own protocol would be."""
         assert self._door is not None  # noqa: S101 - there are clients only once it listens
-        return self._door.greet(lambda: HttpToolsProtocol(**options))
+        return self._door.greet(lambda: _Protocol(**options))
 
     async def stop(self) -> None:
         """Finish what is being answered, for two seconds at most, and close. Does nothing when not started."""

@@ -1,5 +1,7 @@
 """Who used what, and what it costs; who lent to whom."""
 
+from typing import Annotated
+
 import msgspec
 
 from commonpool.access.permissions import Permission
@@ -8,7 +10,7 @@ from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, Operations
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Who
-from commonpool.store.contract import FILTERABLE, Place, UsageRow
+from commonpool.store.contract import FILTERABLE, RECORD_FILTERS, Place, UsageRow
 
 RECORDS_MAX = 1000  # in one answer: about a megabyte
 
@@ -36,15 +38,31 @@ class UsageQuery(Period, frozen=True):
 
 
 class RecordsQuery(Period, frozen=True):
-    """`after` is the `after` of the answer before, "" for the first."""
+    """Each filter keeps what has one of its values, and may be repeated; `newest`: the last ones first.
 
+    `after` is the `after` of the answer before, "" for the first.
+    """
+
+    tenant: tuple[str, ...] = ()
+    app: tuple[str, ...] = ()
+    cost_center: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    version: tuple[str, ...] = ()
+    tier: tuple[str, ...] = ()
+    endpoint: tuple[str, ...] = ()
+    outcome: tuple[str, ...] = ()
+    pool: tuple[str, ...] = ()
+    reason: tuple[str, ...] = ()
+    newest: bool = False
+    limit: Annotated[int, msgspec.Meta(ge=1, le=RECORDS_MAX)] = RECORDS_MAX
     after: str = ""
 
 
 async def records(operations: Operations, query: RecordsQuery, who: Who) -> wire.Records:
     since_ns, until_ns = between(operations, query)
-    found = await operations.records(since_ns, until_ns, _place(query.after), RECORDS_MAX, who.scope.names())
-    last = found[-1] if len(found) == RECORDS_MAX else None
+    filters = who.scope.filters({name: getattr(query, name) for name in RECORD_FILTERS if getattr(query, name)})
+    found = await operations.records(since_ns, until_ns, _place(query.after), query.limit, filters, newest=query.newest)
+    last = found[-1] if len(found) == query.limit else None
     after = None if last is None else f"{last.arrived_ns}.{last.attempt}.{last.request_id}"
     return wire.Records(tuple(map(views.attempt, found)), after)
 

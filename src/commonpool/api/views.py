@@ -1,6 +1,6 @@
 """From the core's pictures of itself to what the API says: for whoever implements `Operations`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -90,9 +90,15 @@ def loans(views: Iterable[LoanView]) -> tuple[wire.LoanStatus, ...]:
             start_ns_min=min(view.start_ns for view in pair),
             due=any(view.due for view in pair),
             jobs=len({view.request_id for view in pair if view.job}),
+            return_ns=_last([view.return_ns for view in pair]),
         )
         for (lender, borrower), pair in sorted(pairs.items())
     )
+
+
+def _last(returns: Sequence[int | None]) -> int | None:
+    known = [each for each in returns if each is not None]
+    return max(known) if len(known) == len(returns) else None
 
 
 def within(status: wire.Status, scope: Scope, policy: Policy) -> wire.Status:

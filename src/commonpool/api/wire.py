@@ -13,9 +13,11 @@ import msgspec
 from commonpool.config import Change, Problem, Sources
 from commonpool.core.explain import WaitPart
 from commonpool.core.hints import Hint
-from commonpool.core.model import NO_LIMITS, Hardware, Limits, ReclaimPolicy, UsageRecord
+from commonpool.core.model import NO_LIMITS, Hardware, Limits, Loan, ReclaimPolicy, UsageRecord
 from commonpool.core.pictures import NodeView, PoolDevices, ResourceUse, TenantJobs
+from commonpool.core.standing import Standing
 from commonpool.core.underuse import Underuse
+from commonpool.observe.decisions import Kind
 from commonpool.store.audit import Fault, Outcome
 from commonpool.store.releases import Release
 
@@ -103,6 +105,7 @@ class LoanStatus(msgspec.Struct, frozen=True):
     """What one tenant holds of another's guarantee now, and since when; lender "" is the pool's unowned part.
 
     `requests` and `jobs` run on it. `due` says that the lender has work waiting: the next that frees goes back to it.
+    `return_ns` is when the last of it is expected back, null where that is not known of all of it.
     """
 
     lender: str
@@ -112,6 +115,7 @@ class LoanStatus(msgspec.Struct, frozen=True):
     start_ns_min: int
     due: bool
     jobs: int = 0
+    return_ns: int | None = None
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
@@ -164,7 +168,7 @@ class Replicas(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """The whole product at one moment. `warnings` are sentences for the operator; none is good.
 
-    `jobs` and `resources` are of those that have or use some.
+    `jobs` and `resources` are of those that have or use some. `gateway` is where the data plane listens.
     """
 
     version: str
@@ -181,6 +185,41 @@ class Status(msgspec.Struct, frozen=True):
     devices: tuple[PoolDevices, ...] = ()
     jobs: tuple[TenantJobs, ...] = ()
     resources: tuple[ResourceUse, ...] = ()
+    gateway: str = ""
+
+
+# -- decisions --------------------------------------------------------------------------------------------------------
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Something that the product decided, and why: `explanation` is one sentence.
+
+    `tenants` are those that it is about, of a loan the lender and the borrower. None named: all who use `model`, or,
+    without a model, the platform. `subject` is a replica, a job, a model or a tenant. `node` is where, for those who
+    see the whole platform. Events behind one of these are had with its `id`.
+    """
+
+    id: str
+    at_ns: int
+    kind: Kind
+    tenants: tuple[str, ...]
+    model: str
+    pool: str
+    subject: str
+    explanation: str
+    milli_gpu: int
+    node: str
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """The last decisions, the newest first. `lost` is how many are not kept any more, for who sees the whole platform.
+
+    `after` is the place behind the newest decision of all: events behind it are those that are not among these.
+    """
+
+    decisions: tuple[Decision, ...]
+    lost: int
+    after: str
 
 
 # -- usage ------------------------------------------------------------------------------------------------------------
@@ -279,6 +318,64 @@ class RequestStory(msgspec.Struct, frozen=True):
     id: str
     live: LiveRequest | None
     attempts: tuple[Attempt, ...]
+
+
+class Before(msgspec.Struct, frozen=True):
+    """Requests of a tenant ("": of all others) beside one that waited for the same model: how many `waiting` were there
+    when it came, and how many were `served` of all, later ones too, while it waited.
+    """
+
+    tenant: str
+    waiting: int
+    served: int
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A moment in the life of a request or job; `explanation` says it in a sentence.
+
+    `ns` is the length of the wait that begins (`queued`), else how long after the arrival it is. `waits` and `before`
+    are those of a wait, and the longest and most come first. `replica`, `milli_gpu` and `loans` are of an attempt that
+    is `dispatched`, `node` for those who see the whole platform. `outcome`, `status`, tokens and `cost_micro` are of
+    what has `ended`; the cost is None where that is not known.
+    """
+
+    at_ns: int
+    what: Literal["arrived", "queued", "dispatched", "first_token", "ended"]
+    attempt: int
+    explanation: str
+    ns: int
+    waits: tuple[WaitPart, ...] = ()
+    before: tuple[Before, ...] = ()
+    replica: str = ""
+    node: str = ""
+    milli_gpu: int = 0
+    loans: tuple[Loan, ...] = ()
+    outcome: str = ""
+    status: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_micro: int | None = None
+
+
+class RequestTimeline(msgspec.Struct, frozen=True):
+    """A request or job from its arrival to now or its end, `steps` in order of time.
+
+    `state` is waiting, running, completed, cancelled, failed or refused. `standing` is its place while it waits.
+    `cost_micro` is what its tenant is charged for the attempts that have ended.
+    """
+
+    id: str
+    tenant: str
+    app: str
+    model: str
+    tier: str
+    state: str
+    now_ns: int
+    arrived_ns: int
+    steps: tuple[Step, ...]
+    standing: Standing | None
+    cost_micro: int
+    currency: str
 
 
 class Records(msgspec.Struct, frozen=True):
@@ -608,6 +705,78 @@ class Rotated(msgspec.Struct, frozen=True):
     """So many data keys were wrapped anew by the master key in force."""
 
     count: int
+
+
+# -- alerts -----------------------------------------------------------------------------------------------------------
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """Something that is wrong, or was until lately; docs/alerts.md has the names.
+
+    `state` is "pending" where it has not lasted for long enough yet, then "firing" from `fired_ns`, "resolved" from
+    `ended_ns`. `tenant` is whose it is, "" for the platform's; `about` says of what it is. `silenced_until_ns` is until
+    when the caller's channels are not told of it, None where they are.
+    """
+
+    id: str
+    name: str
+    severity: Literal["info", "warning", "critical"]
+    state: Literal["pending", "firing", "resolved"]
+    tenant: str
+    pool: str
+    about: dict[str, str]
+    sentence: str
+    advice: str
+    since_ns: int
+    fired_ns: int | None = None
+    ended_ns: int | None = None
+    silenced_until_ns: int | None = None
+    silenced_by: str = ""
+
+
+class AlertChannel(msgspec.Struct, frozen=True):
+    """Where alerts are told. While that fails, since when and why; `failing_since_ns` is None while it does not."""
+
+    name: str
+    kind: str
+    tenant: str
+    severity: str
+    failing_since_ns: int | None = None
+    error: str = ""
+
+
+class Alerts(msgspec.Struct, frozen=True):
+    """What fires, then what is about to, then what is over, the newest first of each; and the channels."""
+
+    alerts: tuple[Alert, ...]
+    channels: tuple[AlertChannel, ...]
+
+
+class NewSilence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nobody is to be told of an alert until then (ns since the epoch)."""
+
+    until_ns: int
+
+
+class Silenced(msgspec.Struct, frozen=True):
+    """An alert that nobody is told of until then; with a tenant, that tenant's channels are not."""
+
+    id: str
+    tenant: str
+    until_ns: int
+    by: str
+
+
+class ChannelTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something is to be sent through this channel."""
+
+    channel: str
+
+
+class ChannelTested(msgspec.Struct, frozen=True):
+    """The channel has taken it."""
+
+    channel: str
 
 
 # -- the audit log ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from commonpool.app.house import DataPlane, House, LocalHouse, Watch, jobs_folder
 from commonpool.app.product import COLLECT_EVERY, Clock, Product, Started
 from commonpool.app.serve import run
+from commonpool.app.traces import exporter, traces
 from commonpool.control.replicas import StartError
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "StartError",
     "Started",
     "Watch",
+    "exporter",
     "jobs_folder",
     "run",
+    "traces",
 ]

@@ -11,14 +11,16 @@ import msgspec
 
 from commonpool.api import text
 from commonpool.api.operations import Billed, ConflictError, Month, OperationError, Settled
+from commonpool.app.bill_days import BillDays
 from commonpool.config import Config
 from commonpool.config.billing import rates
 from commonpool.config.calendar import Calendar
+from commonpool.control.books import REMEMBERED_NS
 from commonpool.core.billing import Bill, Day, Lent, bill, forecast, matrix
 from commonpool.core.ledger import Kind, LedgerError, Rates, tenant_account
 from commonpool.core.model import NS_PER_HOUR, UNPRICED, UsageRecord
 from commonpool.core.settling import hours_of, settle
-from commonpool.core.statement import CORRECTION, FINEST, WORK, Statement, fold
+from commonpool.core.statement import CORRECTION, FINEST, WORK, Statement, added, fold
 from commonpool.store.contract import Filters, Store
 from commonpool.store.ledger import (
     EndPlace,
@@ -52,6 +54,8 @@ class Bills:
         self._config = config
         self._now = now
         self._flush = flush
+        self._days_kept = BillDays()
+        self._last: tuple[int, int, Config, Statement] | None = None
 
     async def bill(self, start_ns: int, end_ns: int, by: Sequence[str], filters: Filters) -> Billed:
         return await asyncio.to_thread(self._bill, start_ns, end_ns, by, filters)
@@ -102,9 +106,9 @@ class Bills:
         self._check_prices(end_ns)
         until_ns = max(start_ns, min(end_ns, self._until(start_ns)))
         closed = _overlapping(self._store.periods(), start_ns, end_ns)
-        statements = [*(_kept(period, start_ns, end_ns) for period in closed)]
-        statements += [self._statement(start, end) for start, end in _gaps(closed, start_ns, until_ns)]
-        folded = fold(statements, by, filters)
+        tables = [fold([_kept(period, start_ns, end_ns)], by, filters) for period in closed]
+        tables += [self._open(start, end, by, filters) for start, end in _gaps(closed, start_ns, until_ns)]
+        folded = added(tables, by)
         expected = self._expected(folded, start_ns, until_ns, end_ns) if start_ns < until_ns < end_ns else None
         notes = self._behind(end_ns)
         if until_ns == start_ns and not (closed or notes):
@@ -118,6 +122,32 @@ class Bills:
         return forecast(shared, start_ns, until_ns, end_ns) + forecast(
             folded.total_micro - shared, began_ns, until_ns, end_ns
         )
+
+    def _open(self, start_ns: int, end_ns: int, by: Sequence[str], filters: Filters) -> Bill:
+        """The table of a time that is not closed. Its last day grows hour by hour; those before are worked out once."""
+        config = self._config()
+        calendar = Calendar(config.billing.time_zone)
+        *_, last = calendar.days(start_ns, end_ns)
+        day_ns = max(start_ns, calendar.day(last)[0])
+
+        def table(since_ns: int, until_ns: int) -> Bill:
+            return fold([self._statement(since_ns, until_ns)], by, filters)
+
+        days = []
+        if start_ns < day_ns:
+            days = [self._days_kept.table(config, start_ns, day_ns, by, filters, table, self._closed_before)]
+        return added([*days, fold([self._last_day(config, day_ns, end_ns)], by, filters)], by)
+
+    def _closed_before(self, at_ns: int) -> int:
+        """How many hours are closed of the time in which those of a pool that is gone may be closed late."""
+        return len(self._store.reconciliations(at_ns - REMEMBERED_NS, at_ns))
+
+    def _last_day(self, config: Config, start_ns: int, end_ns: int) -> Statement:
+        """The same for whoever asks until another hour is in the books."""
+        known = self._last
+        if known is None or known[:2] != (start_ns, end_ns) or known[2] is not config:
+            known = self._last = (start_ns, end_ns, config, self._statement(start_ns, end_ns))
+        return known[3]
 
     def _statement(self, start_ns: int, end_ns: int) -> Statement:
         """Of hours that are in the books, in one month or several."""

@@ -2,10 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from commonpool.app.traces import exporter, traces
 from commonpool.backends.base import BackendError
 from commonpool.backends.discovery import Discovery
 from commonpool.backends.jobs import JobBackend, LocalJobs, Users
@@ -16,6 +17,8 @@ from commonpool.control.replicas import Backends, StartError, default_backends
 from commonpool.gateway.desk import CoreDesk, Soon
 from commonpool.gateway.identity import Identity
 from commonpool.gateway.server import Gateway
+from commonpool.observe.exporting import Exporter
+from commonpool.observe.exposition import Family
 from commonpool.store.contract import Key
 
 
@@ -75,6 +78,9 @@ class House(Protocol):
     def soon(self) -> Soon | None:
         """How the desk puts off what it does to the end of the loop's turn; None where nothing may wait for that."""
 
+    def families(self) -> Iterable[Family]:
+        """What is measured of the data plane, as far as it is in this process."""
+
     async def recovered(self) -> None:
         """Return when all that ran before, elsewhere too, has been told to the desk, or will not be."""
 
@@ -103,6 +109,7 @@ class LocalHouse:
     def __init__(self) -> None:
         self._jobs: LocalJobs | None = None
         self._together: dict[str, str] = {}
+        self._exporter: Exporter | None = None
 
     def check(self, config: Config) -> None:
         together = _together(config)
@@ -135,7 +142,12 @@ class LocalHouse:
         return Identity(keys, clock)
 
     def data_plane(self, config: Config, desk: CoreDesk, identity: Identity, **options: Any) -> DataPlane:
-        return Gateway(config, desk, identity.identify, **options)
+        self._exporter = exporter(config)
+        begun = traces(config, self._exporter, options["clock"])
+        return Gateway(config, desk, identity.identify, traces=begun, **options)
+
+    def families(self) -> Iterable[Family]:
+        return () if self._exporter is None else self._exporter.families()
 
     def nodes(self, config: Config, desk: CoreDesk) -> Watch:
         here = Discovery(ours=self.processes)

@@ -29,15 +29,22 @@ from commonpool.access.secrets import SecretsError, Vault, masters, salt_key
 from commonpool.access.tls import TlsError
 from commonpool.access.web import Web
 from commonpool.api import routes, views, wire
-from commonpool.api.operations import ConflictError, OperationError, UnavailableError
+from commonpool.api.advice_wire import Advised
+from commonpool.api.operations import ConflictError, OperationError, Passed, UnavailableError
 from commonpool.api.server import Server
+from commonpool.app import telemetry
+from commonpool.app.advising import Advisor, in_process
+from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
+from commonpool.app.feed import Feed
 from commonpool.app.house import House, LocalHouse
+from commonpool.app.telemetry import Telemetry
 from commonpool.config import Config, Sources
 from commonpool.config.billing import rates
 from commonpool.config.structs import Address, Tls
+from commonpool.control.alerting.rules import Away
 from commonpool.control.books import Books, Scope
-from commonpool.control.budgets import Budgets, warning
+from commonpool.control.budgets import Budgets
 from commonpool.control.held import Held
 from commonpool.control.jobs import Jobs
 from commonpool.control.later import Later
@@ -45,11 +52,13 @@ from commonpool.control.prompts import Prompts
 from commonpool.control.recovery import settle_lost
 from commonpool.control.replicas import StartError, Supervisor
 from commonpool.control.seat import State, Told
+from commonpool.control.waits import WaitBooks
 from commonpool.core import moves, pictures, underuse
 from commonpool.core import views as core_views
 from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
 from commonpool.core.model import NO_LIMITS, NS_PER_HOUR, NS_PER_S, UsageRecord
+from commonpool.core.standing import Before, Passage, Standing, together
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
 from commonpool.gateway.caches import Caches
@@ -57,7 +66,6 @@ from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.later import Errands
 from commonpool.gateway.rates import rate_headers
 from commonpool.observe import gauges
-from commonpool.observe.metrics import BooksGauges, Gauges, JournalGauges, Meter, ReplicaGauges
 from commonpool.observe.waits import Waits
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, Place, StoreError, UsageTable
@@ -137,6 +145,8 @@ class Product:
             self._store.close()
             raise
         self._started_ns = self._clock()
+        self._feed = Feed(f"{self._started_ns:x}")
+        self._advisor = Advisor(self, in_process)
         self._recovered = False  # whether the attempts of before that are lost have their records
         self._writer = Writer(self._journal, self._store, report=log.warning)
         self._audit = AuditLog(self._store, self._clock, lambda head: log.info("audit log", head=str(head)))
@@ -144,7 +154,8 @@ class Product:
         self._config = self._recall(config)
         self._people = People(self._store, self._clock, lambda: self._config.access, web=Web(config.outgoing))
         # 2. Who decides, and who watches.
-        self._meter = Meter(self._gauges)
+        self._telemetry = Telemetry(self._config.policy.tiers)
+        self._meter = self._telemetry.meter
         self._waits = Waits()
         self._desk = CoreDesk(
             Machine(self._config.policy), self._clock, self._journal, self._seen, house.soon(), caches
@@ -161,6 +172,9 @@ class Product:
             self._store, clock=self._clock, scope=self._scope, flush=lambda: self._writer.flush(FLUSH_S)
         )
         self._bills = Bills(self._store, self.config, self._clock, self._flush)
+        self._wait_books = WaitBooks(
+            self._store, clock=self._clock, policy=lambda: self._config.policy, flush=self._flush
+        )
         # 3. Who serves.
         self._prompts = Prompts(self._store, self._vault, self._clock, self._log_prompts)
         self._later = Later(
@@ -206,6 +220,16 @@ class Product:
             self._held,
             new_id=lambda: f"job-{secrets.token_hex(5)}",
         )
+        self._alerting = Alerting(
+            self,
+            self._store,
+            state=lambda: self._desk.machine.state,
+            books=self._books,
+            away=self._away,
+            promises=lambda: self._wait_books.promises,
+            behind_ns=self._clock.behind_ns,
+        )
+        self._measure()
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -237,7 +261,9 @@ class Product:
         self._spawn(self._keep_demand())
         self._spawn(self._recover())
         self._spawn(self._books.run())
+        self._spawn(self._wait_books.run())
         self._spawn(self._budgets.run())
+        self._spawn(self._alerting.run())
         await self._first_start()
         gc.freeze()  # what is there now stays
         gc.set_threshold(COLLECT_EVERY)
@@ -280,10 +306,13 @@ class Product:
         hurry.cancel()
         await self._gateway.close()
         await self._later.close()
+        await self._alerting.stop()  # what ends from now on is meant to
         await self._jobs.close()
         self._desk.replicas = None  # what ends now is not replaced
         await self._supervisor.close()
+        self._feed.close()
         await self._control.stop()
+        await self._advisor.close()
         await self._people.close()
         await self._prompts.write()
         await self._audit.write(all_of_it=True)
@@ -338,6 +367,7 @@ class Product:
             await asyncio.sleep(TICK_S)
             self._desk.tick()
             self._held.tick()
+            self._feed.look(self._desk.machine.state, self._clock())
 
     async def _recover(self) -> None:
         await self._house.recovered()
@@ -427,30 +457,21 @@ class Product:
             rate_headers(b"tokens", tokens) if tokens else b""
         )
 
-    def _gauges(self) -> Gauges:
-        state = self._desk.machine.state
-        return Gauges(
-            tenants=gauges.tenants(state, self.underuse()),
-            pools=gauges.pools(state),
-            models=gauges.models(state),
-            replicas=tuple(
-                ReplicaGauges(r.id, r.model, r.state == "ready", r.running, r.slots) for r in self.replicas()
-            ),
-            journal=JournalGauges(self._writer.backlog_bytes, self._journal.healthy, self._writer.alarm is not None),
-            books=tuple(
-                BooksGauges(
-                    each.pool,
-                    self._clock() - each.hour_ns - NS_PER_HOUR,
-                    each.devices - each.charged,
-                    each.held - each.reported,
-                )
-                for each in self._books.last
-            ),
-        )
+    def _measure(self) -> None:
+        """What is measured at each scrape."""
+        machine, clock, add = self._desk.machine, self._clock, self._telemetry.add
+        add(lambda: gauges.families(machine.state, clock(), self.underuse()))
+        add(lambda: telemetry.replicas(self.replicas(), self._supervisor.status(), self._config.models, clock()))
+        add(lambda: telemetry.keeping(self._journal, self._writer))
+        add(lambda: telemetry.books(self._books, clock()))
+        add(lambda: telemetry.decided(self._feed.decisions))
+        add(lambda: telemetry.build(self._config.currency))
+        add(self._alerting.families)
+        add(self._house.families)
 
-    def _troubles(self) -> tuple[str | None, ...]:
+    def _away(self) -> Away:
         audit = self._audit
-        return (
+        found = (
             self._journal.trouble,
             self._writer.alarm,
             audit.trouble,
@@ -458,25 +479,10 @@ class Product:
             self._prompts.trouble,
             self._later.trouble,
         )
+        return Away(*(said or "" for said in found))
 
     def _warnings(self) -> tuple[str, ...]:
-        found = [*self._config.warnings, *self._notes]
-        found += [said for said in self._troubles() if said]
-        if self._clock.behind_ns:
-            found.append(
-                f"The machine's clock was {self._clock.behind_ns // NS_PER_S} s behind what was noted last when the "
-                "product started, so its times go on from there: set the clock, then start the product again."
-            )
-        found += self._books.warnings
-        budgets = self._budgets_now().items()
-        found += [said for name, view in budgets if (said := warning(name, view, self._config.currency))]
-        found += [
-            f"Node {node} is not there any more, and {holder} still runs on it."
-            for inventory in self._desk.machine.state.inventories.values()
-            for holder, node in inventory.stray()
-        ]
-        found += [each.sentence for each in self.underuse()]
-        return tuple(found)
+        return (*self._config.warnings, *self._notes, *self._alerting.warnings())
 
     def _budgets_now(self) -> dict[str, core_views.BudgetView]:
         """Of the tenants that have one."""
@@ -543,6 +549,7 @@ class Product:
             devices=pictures.devices(state),
             jobs=pictures.jobs(state),
             resources=pictures.resources(state),
+            gateway=_url(self._config.listen.gateway.host, self._gateway_port, self._config.listen.gateway_tls),
         )
 
     def replicas(self) -> tuple[wire.ReplicaStatus, ...]:
@@ -584,8 +591,8 @@ class Product:
             return False, self._journal.overdue
         return True, "ready"
 
-    def metrics(self) -> bytes:
-        return self._meter.render()
+    async def metrics(self) -> bytes:
+        return await self._telemetry.scrape()
 
     def config(self) -> Config:
         return self._config
@@ -619,6 +626,7 @@ class Product:
             self._notes = []
             self._supervisor.configure(self._config)
             self._desk.configure(policy)
+            self._meter.configure(policy.tiers)
             self._gateway.reconfigure(self._config)
             await self._nodes.configure(self._config)
 
@@ -635,6 +643,9 @@ class Product:
     def hints(self) -> Sequence[Hint]:
         machine = self._desk.machine
         return moves.worthwhile(machine.state, frozenset(machine.savers), self._clock())
+
+    def advice(self) -> Advised:
+        return self._advisor.look()
 
     def underuse(self) -> Sequence[Underuse]:
         """Worked out anew every hour, since it goes through weeks of every tenant, and after a change."""
@@ -673,6 +684,12 @@ class Product:
     def jobs(self) -> Jobs:
         return self._jobs
 
+    def waits(self) -> WaitBooks:
+        return self._wait_books
+
+    def alerts(self) -> Alerting:
+        return self._alerting
+
     def bills(self) -> Bills:
         return self._bills
 
@@ -686,11 +703,28 @@ class Product:
         return await asyncio.to_thread(self._after_flush, lambda: self._store.record(request_id))
 
     async def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None
+        self, since_ns: int, until_ns: int, after: Place | None, limit: int, filters: Filters, *, newest: bool = False
     ) -> Sequence[UsageRecord]:
         return await asyncio.to_thread(
-            self._after_flush, lambda: self._store.records(since_ns, until_ns, after, limit, tenants)
+            self._after_flush,
+            lambda: self._store.records(since_ns, until_ns, after, limit, filters, newest=newest),
         )
+
+    def feed(self) -> Feed:
+        return self._feed
+
+    def standing(self, request_id: str) -> Standing | None:
+        return self._desk.machine.standing(request_id, self._clock())
+
+    def running(self, request_id: str) -> Passed | None:
+        record = self._desk.machine.noted(request_id, self._clock())
+        return None if record is None else Passed(record, self._desk.first_token_at(request_id))
+
+    async def before(self, passage: Passage) -> Mapping[str, Before]:
+        open_now = self._desk.machine.before(passage)
+        longest_ns = max(2 * tenant.max_wait_ns for tenant in self._config.policy.tenants.values())
+        found = await asyncio.to_thread(self._after_flush, lambda: self._store.before(passage, longest_ns))
+        return together(open_now, found)
 
     def live(self, request_id: str) -> wire.LiveRequest | None:
         request = self._desk.open_request(request_id)

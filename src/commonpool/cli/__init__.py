@@ -15,6 +15,7 @@ import typer
 from commonpool.cli import (
     accounts,
     advise,
+    alerts,
     audit,
     bill,
     compare,
@@ -34,10 +35,13 @@ from commonpool.cli import (
     secrets,
     simulate,
     status,
+    top,
     trace,
     up,
     usage,
     version,
+    waits,
+    watch,
 )
 from commonpool.cli.exits import EPILOG, CommandError, ExitCode
 
@@ -55,12 +59,15 @@ for command in (
     config.diff,
     config.apply,
     status.status,
+    top.top,
+    watch.watch,
     nodes.nodes,
     place.place,
     hints.hints,
     grants.grant,
     release.release,
     usage.usage,
+    waits.waits,
     bill.bill,
     trace.trace,
     reconcile.reconcile,
@@ -78,6 +85,7 @@ commands.add_typer(accounts.accounts, epilog=EPILOG)
 commands.add_typer(job.job, epilog=EPILOG)
 commands.add_typer(period.period, epilog=EPILOG)
 commands.add_typer(audit.audit, epilog=EPILOG)
+commands.add_typer(alerts.alerts, epilog=EPILOG)
 commands.add_typer(prompts.prompts, epilog=EPILOG)
 commands.add_typer(secrets.secrets, epilog=EPILOG)
 

@@ -3,68 +3,40 @@
 Imported where it is used: the simulator takes longer to import than most commands run.
 """
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import typer
 from rich.console import Console, RenderableType
 
 from commonpool.api import text
+from commonpool.api.advice_wire import Plan, PoolPlan
+from commonpool.app import planning
 from commonpool.cli import show
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.output import emit
-from commonpool.cli.past import Past, parsed
-from commonpool.config import Change, ConfigError, Sources, diff
-from commonpool.config.requota import RequotaError, requota
-from commonpool.core.advice import STEP_MILLI_GPU, Advice, Proposal
-from commonpool.core.findings import Finding, findings
-from commonpool.core.model import MILLI_PER_GPU, Policy, Tenant
-from commonpool.core.pricing import exact_cost, round_half_up, round_lines
+from commonpool.cli.past import Past
+from commonpool.config import ConfigError, Sources
+from commonpool.config.requota import RequotaError
+from commonpool.core.advice import NEVER_NS
+from commonpool.core.model import MILLI_PER_GPU, Policy
+from commonpool.core.pricing import round_lines
 from commonpool.simulator import report as reports
 from commonpool.simulator.backtest import (
     EQUAL,
-    NEVER_NS,
     TODAY,
     Setup,
-    Verdict,
     backtest,
     own,
     own_cards_needed,
-    setups,
     trial,
 )
 from commonpool.simulator.contract import SimulationError
 from commonpool.simulator.workload import Workload
 
-
-class SetupResult(msgspec.Struct, frozen=True):
-    """One way to divide the GPUs on the second half. `cost_micro`: what its GPUs cost in that time, idle or not."""
-
-    name: str
-    milli_gpu: int
-    cost_micro: int
-    tenants: tuple[Verdict, ...]
-
-
-class PoolPlan(msgspec.Struct, frozen=True):
-    """One pool: the advice, and the test of it beside the alternatives."""
-
-    pool: str
-    advice: Advice
-    tested: tuple[SetupResult, ...]
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """The result of `advise`. Learned from `since_ns` to `split_ns`, tested from there to `until_ns`."""
-
-    source: str
-    since_ns: int
-    split_ns: int
-    until_ns: int
-    pools: tuple[PoolPlan, ...]
-    changes: tuple[Change, ...]
-    findings: tuple[Finding, ...]
-    written: tuple[str, ...] = ()
+T = TypeVar("T")
 
 
 class Department(msgspec.Struct, frozen=True):
@@ -99,109 +71,37 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def advise(past: Past, out: Path | None, *, as_json: bool) -> None:
     """Make the plan, show it, and write it where that is asked for. Raises CommandError."""
-    split = past.since_ns + (past.until_ns - past.since_ns) // 2
-    with show.progress("replaying the second half"):
+    with show.bars() as bar:
+        progress = bar("replaying the second half")
         try:
-            pools = tuple(_pool(past, name, *work, split) for name, work in _works(past).items())
-        except SimulationError as error:
+            found, changed = planning.plan(past, progress)
+        except ConfigError as error:
+            message = f"the advised quotas contradict the configuration:\n{error}"
+            raise CommandError(message, ExitCode.FAILED) from None
+        except (SimulationError, RequotaError) as error:
             raise CommandError(str(error)) from None
-    quotas = {
-        each.tenant: _allowed(each, past.config.policy.tenants[each.tenant], pool.advice.capacity)
-        for pool in pools
-        for each in pool.advice.proposals
-    }
-    try:
-        changed = requota(past.sources, quotas)
-    except ConfigError as error:
-        raise CommandError(f"the advised quotas contradict the configuration:\n{error}", ExitCode.FAILED) from None
-    except RequotaError as error:
-        raise CommandError(str(error)) from None
-    written = () if out is None else _write(past.sources, changed, out)
-    length = past.until_ns - past.since_ns
-    plan = Plan(
-        source=past.name,
-        since_ns=past.since_ns,
-        split_ns=split,
-        until_ns=past.until_ns,
-        pools=pools,
-        changes=tuple(diff(past.config, parsed(changed))),
-        findings=tuple(findings(past.models, past.tenants, length)),
-        written=written,
-    )
+    if out is not None:
+        found = msgspec.structs.replace(found, written=_write(past.sources, changed, out))
     if as_json:
-        emit(plan)
+        emit(found)
     else:
-        _show_plan(plan, past.config.currency)
+        _show_plan(found, past.config.currency)
+
+
+def _each(
+    what: str, bar: Callable[[str], show.Progress], past: Past, do: Callable[[str, Policy, Workload], T]
+) -> Iterator[T]:
+    """Do it for each pool, with a bar that says how far it is."""
+    works, progress = _works(past), bar(what)
+    for done, (name, (policy, work)) in enumerate(works.items(), 1):
+        yield do(name, policy, work)
+        progress(done, len(works))
 
 
 def _works(past: Past) -> dict[str, tuple[Policy, Workload]]:
     if not past.works:
-        raise CommandError("no pool that lends was asked for anything; quotas of the others are what they own")
+        raise CommandError(planning.NOTHING_ASKED)
     return dict(past.works)
-
-
-def _pool(past: Past, name: str, policy: Policy, work: Workload, split: int) -> PoolPlan:
-    halves = trial(work, policy, past.since_ns, split, past.until_ns)
-    halves = msgspec.structs.replace(
-        halves,
-        series=tuple(
-            msgspec.structs.replace(
-                each,
-                guaranteed=policy.tenants[each.tenant].guaranteed,
-                elastic_cap=policy.tenants[each.tenant].elastic_cap,
-                wait_ns_p99=past.waits_ns.get(each.tenant),
-                patience_ns=_patience(policy, policy.tenants[each.tenant]),
-            )
-            for each in halves.series
-        ),
-    )
-    advice, compared = setups(halves, policy.pools[name].milli_gpu, _today(policy))
-    length = past.until_ns - split
-    return PoolPlan(
-        pool=name,
-        advice=advice,
-        tested=tuple(
-            SetupResult(
-                setup.name,
-                setup.capacity,
-                _cost(policy, name, setup.capacity * length, split),
-                backtest(halves, setup),
-            )
-            for setup in compared
-        ),
-    )
-
-
-def _today(policy: Policy) -> dict[str, tuple[int, int]]:
-    return {name: (tenant.guaranteed, tenant.elastic_cap) for name, tenant in policy.tenants.items()}
-
-
-def _patience(policy: Policy, tenant: Tenant) -> int:
-    """The target of its most urgent tier, or the longest wait that it was promised."""
-    tier = policy.tiers[max(tenant.priority, key=tenant.priority.__getitem__)]
-    return tenant.max_wait_ns if tier.queue_target_ns is None else tier.queue_target_ns
-
-
-def _allowed(proposal: Proposal, tenant: Tenant, capacity: int) -> tuple[int, int]:
-    """In tenths of a GPU, and within what else the tenant's configuration says: reserved, headroom and hard_cap."""
-    guaranteed, cap = proposal.guaranteed, proposal.elastic_cap
-    if guaranteed > STEP_MILLI_GPU:
-        guaranteed -= guaranteed % STEP_MILLI_GPU
-    cap = min(capacity, -(-cap // STEP_MILLI_GPU) * STEP_MILLI_GPU)
-    if tenant.hard_cap > tenant.elastic_cap:
-        cap = min(cap, tenant.hard_cap)
-    guaranteed = max(guaranteed, tenant.reserved, tenant.headroom)
-    # What differs by less than a step is not worth a change.
-    if abs(guaranteed - tenant.guaranteed) < STEP_MILLI_GPU:
-        guaranteed = tenant.guaranteed
-    if abs(cap - tenant.elastic_cap) < STEP_MILLI_GPU:
-        cap = tenant.elastic_cap
-    return guaranteed, max(cap, guaranteed)
-
-
-def _cost(policy: Policy, pool: str, milli_gpu_ns: int, at_ns: int) -> int:
-    price = policy.prices.get(pool)
-    return 0 if price is None else round_half_up(exact_cost(milli_gpu_ns, price.at(at_ns)))
 
 
 def _write(before: Sources, after: Sources, out: Path) -> tuple[str, ...]:
@@ -310,9 +210,9 @@ def _wait(ns: int) -> str:
 
 def compare(past: Past, *, as_json: bool) -> None:
     """Replay the whole past shared and on cards of one's own, and show both. Raises CommandError."""
-    with show.progress("replaying the past"):
+    with show.bars() as bar:
         try:
-            found = tuple(_compared(past, name, *work) for name, work in _works(past).items())
+            found = tuple(_each("replaying the past", bar, past, lambda *work: _compared(past, *work)))
         except SimulationError as error:
             raise CommandError(str(error)) from None
     if as_json:
@@ -333,7 +233,7 @@ def compare(past: Past, *, as_json: bool) -> None:
 def _compared(past: Past, name: str, policy: Policy, work: Workload) -> Comparison:
     whole = trial(work, policy, past.since_ns, past.since_ns, past.until_ns)
     capacity = policy.pools[name].milli_gpu
-    now = backtest(whole, Setup(TODAY, capacity, shared=True, quotas=_today(policy)))
+    now = backtest(whole, Setup(TODAY, capacity, shared=True, quotas=planning.today(policy)))
     tenants = [each.tenant for each in now]
     parts = _parts(policy, tenants, capacity)
     alone = backtest(whole, own(EQUAL, parts))
@@ -343,7 +243,7 @@ def _compared(past: Past, name: str, policy: Policy, work: Workload) -> Comparis
     shares = round_lines({tenant: idle * parts[tenant] for tenant in tenants}, capacity)
 
     def cost(milli_gpu_ns: int) -> int:
-        return _cost(policy, name, milli_gpu_ns, past.since_ns)
+        return planning.cost(policy, name, milli_gpu_ns, past.since_ns)
 
     departments = tuple(
         Department(

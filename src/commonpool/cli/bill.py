@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, TypeVar
 
-import msgspec
 import typer
 
-from commonpool.api import bill_wire, text
-from commonpool.cli import bill_formats, focus
+from commonpool.api import bill_files, bill_formats, bill_wire, focus, text
 from commonpool.cli.client import Client, connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, TokenFile
@@ -106,7 +104,7 @@ def bill(
         lent = _ask(client, f"{PATH}/matrix", bill_wire.LendingTable, query)
         with _opened(out) as file:
             if form is Format.JSON:
-                file.write(_json(lent))
+                file.write(bill_files.json_text(lent))
             else:
                 _draw_matrix(file, lent)
         return
@@ -118,20 +116,7 @@ def bill(
         if form is Format.TABLE:
             _draw(file, table)
         else:
-            file.write(written(table, form))
-
-
-def written(table: bill_wire.BillTable, form: Format) -> str:
-    """The bill in one of the formats that programs read."""
-    match form:
-        case Format.CSV:
-            return bill_formats.csv_text(table)
-        case Format.HTML:
-            return bill_formats.html_text(table)
-        case Format.FOCUS:
-            return focus.csv_text(table)
-        case _:
-            return _json(table)
+            file.write(bill_files.written(table, form.value))
 
 
 def _ask(client: Client, path: str, answer: type[T], query: Query) -> T:
@@ -139,10 +124,6 @@ def _ask(client: Client, path: str, answer: type[T], query: Query) -> T:
 
     with show.progress("adding up"):
         return client.get(path, answer, query)
-
-
-def _json(value: msgspec.Struct) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
 @contextlib.contextmanager

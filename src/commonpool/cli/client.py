@@ -1,10 +1,11 @@
 """Calls to the admin API of a running product, with every failure as one sentence."""
 
+import contextlib
 import http.client
 import os
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
@@ -53,6 +54,23 @@ class Client:
     def delete(self, path: str, answer: type[T]) -> T:
         """Have something removed. Raises `CommandError`."""
         return self._call("DELETE", path, None, answer)
+
+    @contextlib.contextmanager
+    def stream(self, path: str, headers: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
+        """The lines of an answer that goes on, as they come, without their ends. Raises `CommandError`."""
+        connection = self._connection()
+        try:
+            try:
+                connection.request("GET", self._url.path.rstrip("/") + path, headers=self._headers | dict(headers))
+                response = connection.getresponse()
+                if response.status != http.client.OK:
+                    content = response.read(ANSWER_BYTES_MAX)
+                    raise _refusal(response.status, msgspec.json.decode(content, type=wire.Failure).error)
+                yield (line.rstrip(b"\r\n") for line in response)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise CommandError(self._why(error), ExitCode.UNREACHABLE) from None
+        finally:
+            connection.close()
 
     def _call(self, method: str, target: str, body: bytes | None, answer: type[T]) -> T:
         status, content = self._exchange(method, target, body)

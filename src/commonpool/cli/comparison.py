@@ -3,16 +3,13 @@
 Imported where it is used: rich, jinja2 and the simulator take longer to import than most commands run.
 """
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
 import msgspec
 import typer
 from rich.console import Console, Group, RenderableType
-from rich.progress import Progress as Bars
 from rich.text import Text
 
 from commonpool.cli import show
@@ -20,7 +17,7 @@ from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.config import ConfigError, read_sources
 from commonpool.core.model import Job, Policy, Scaling
 from commonpool.simulator import report as reports
-from commonpool.simulator.contract import Progress, SimulationError
+from commonpool.simulator.contract import SimulationError
 from commonpool.simulator.demand import WINDOW_NS
 from commonpool.simulator.figures import Figures, Outcomes, Part, ppm
 from commonpool.simulator.policies import POLICIES
@@ -66,7 +63,7 @@ def compare(choices: Choices) -> None:
                 window_ns=max(1, round(WINDOW_NS / choices.speed)),
                 scaling=Scaling(*choices.replicas) if choices.replicas else None,
             )
-        with _bars() as bar:
+        with show.bars() as bar:
             outcomes = [
                 simulate(shared, POLICIES[name], seed=choices.seed, progress=bar(name)) for name in choices.policies
             ]
@@ -187,18 +184,3 @@ def _tenant_row(figures: Figures) -> tuple[str, ...]:
 
 def _violations(part: Part) -> str:
     return reports.percent(ppm(part.violations, part.arrivals))
-
-
-@contextlib.contextmanager
-def _bars() -> Iterator[Callable[[str], Progress | None]]:
-    """Makes a bar for each policy on standard error; nothing where nobody watches."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    with Bars(console=Console(stderr=True), transient=True) as bars:
-
-        def bar(name: str) -> Progress:
-            task = bars.add_task(name, total=None)
-            return lambda done, total: bars.update(task, completed=done, total=total)
-
-        yield bar

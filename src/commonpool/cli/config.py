@@ -273,9 +273,11 @@ def _settle(client: Client) -> None:
 
     deadline = time.monotonic() + SETTLE_S
     settled = 0
-    with show.progress("waiting for replicas that start or drain"):
+    with show.bars() as bar:
+        progress = bar("replicas that start or drain")
         while True:
             now = client.get("/admin/v1/status", wire.Status)
+            progress(sum(min(model.ready, model.wanted) for model in now.models), sum(m.wanted for m in now.models))
             moving = [f"{replica.id} ({replica.state})" for replica in now.replicas if replica.state in UNSETTLED]
             moving += [
                 f"{model.name} ({model.ready} of {model.wanted})"

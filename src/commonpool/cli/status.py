@@ -96,7 +96,8 @@ def picture(out: "Console", now: wire.Status) -> "RenderableType":
         )
         for tenant in now.tenants
     ]
-    return Group(show.table(out, columns, rows), Text(), *map(show.clean, lines(now)))
+    said = (show.warning(line) if line.startswith("warning: ") else show.clean(line) for line in lines(now))
+    return Group(show.table(out, columns, rows), Text(), *said)
 
 
 def _model(model: wire.ModelStatus) -> list[str]:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from commonpool.api import bill_wire, text
-from commonpool.cli import bill_formats, explain
+from commonpool.api import bill_formats, bill_wire, text
+from commonpool.cli import explain
 from commonpool.cli.client import connect, segment
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit

@@ -33,6 +33,11 @@ class RemoteWaiter:
         self.attempt = attempt
         self.runs = attempt > 0
 
+    @property
+    def first_token_at(self) -> int:
+        """It is told at the end."""
+        return 0
+
     def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
         self.attempt = attempt
         self.runs = True

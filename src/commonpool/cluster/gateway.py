@@ -11,7 +11,7 @@ import ray
 import structlog
 from ray.exceptions import ActorDiedError
 
-from commonpool.app import Clock
+from commonpool.app import Clock, exporter, traces
 from commonpool.backends.discovery import Discovery
 from commonpool.backends.ray import strays
 from commonpool.cluster.branch import RemoteDesk
@@ -82,6 +82,7 @@ class GatewayActor:
             limits=self._desk.limits,
             failed=lambda _status, code: self._desk.answered(code),
             listener=self._overhearing,
+            traces=traces(config, exporter(config), self._desk.now),
         )
         self._discovery = Discovery(ours=psutil.pids)  # the node's GPUs are held for the product alone
         self._listening = asyncio.ensure_future(self._gateway.start(address))

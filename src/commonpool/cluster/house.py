@@ -1,7 +1,7 @@
 """What differs between the product in one process and the product on a Ray cluster (`app.House`)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
@@ -20,6 +20,7 @@ from commonpool.core.events import HostLoad
 from commonpool.core.model import Node
 from commonpool.gateway.desk import CoreDesk, Soon
 from commonpool.gateway.identity import Identity
+from commonpool.observe.exposition import Family
 from commonpool.store.contract import Key
 
 LOOK_S: Final = 0.5
@@ -97,6 +98,10 @@ class RayHouse:
 
     def soon(self) -> Soon | None:
         """What a gateway's batch brings about is in the reply to it."""
+
+    def families(self) -> Iterable[Family]:
+        """The gateways are elsewhere, and so are their traces."""
+        return ()
 
     async def recovered(self) -> None:
         assert self.fleet is not None  # noqa: S101 - as above

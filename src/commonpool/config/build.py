@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from commonpool.config.access import access
+from commonpool.config.alerts import alerts
 from commonpool.config.billing import billing, prices
 from commonpool.config.calendar import Calendar
 from commonpool.config.keys import DEFAULT_APP
@@ -22,9 +23,11 @@ from commonpool.config.structs import (
     EmbeddedEngine,
     Listen,
     Model,
+    Observe,
     Secrets,
     Timeouts,
     Tls,
+    Traces,
 )
 from commonpool.core.model import (
     NO_LIMITS,
@@ -76,6 +79,8 @@ def build(values: Values, main: str, folder: Path) -> Config:
         outgoing=tuple(values["outgoing"]) if "outgoing" in values else None,
         billing=billing(values),
         access=access(values, folder),
+        alerts=alerts(values, folder),
+        observe=_observe(values["observe"]),
         secrets=Secrets(**{key: below(folder, where) for key, where in values["secrets"].items()}),
         state=folder / values["state"],
         store_url=below(folder, values["store"].get("url")),
@@ -90,6 +95,11 @@ def _listen(listen: Values, folder: Path) -> Listen:
         gateway_tls=_tls(listen["gateway_tls"], folder),
         control_tls=_tls(listen["control_tls"], folder),
     )
+
+
+def _observe(observe: Values) -> Observe:
+    traces = observe["traces"]
+    return Observe(Traces(traces.get("endpoint"), traces["sample"]))
 
 
 def _tls(files: Values, folder: Path) -> Tls | None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from commonpool.config.access import describe_access
+from commonpool.config.alerts import describe_alerts
 from commonpool.config.billing import describe_billing
 from commonpool.config.instants import format_instant
 from commonpool.config.limits import describe_limits
@@ -17,11 +18,12 @@ from commonpool.config.quantities import (
     format_gpu,
     format_memory,
     format_money,
+    format_permille,
     format_size,
     format_tokens,
 )
 from commonpool.config.resources import RESOURCES
-from commonpool.config.structs import AttachedEngine, Config, Model, NodeConfig, Tls
+from commonpool.config.structs import AttachedEngine, Config, Model, NodeConfig, Tls, Traces
 from commonpool.core.model import NO_LIMITS, Group, Hardware, Pool, Tenant
 
 _T = TypeVar("_T")
@@ -104,6 +106,8 @@ def describe(config: Config) -> dict[KeyPath, str]:
         # A tier without targets is a tier all the same.
         said |= _below(("tiers", name), targets if any(targets.values()) else {"": "no targets"})
     said |= describe_access(config.access)
+    said |= describe_alerts(config.alerts)
+    said |= _below(("observe", "traces"), _traces(config.observe.traces))
     said |= describe_billing(config)
     for name, group in policy.groups.items():
         said |= _below(("groups", name), _group(group))
@@ -114,6 +118,12 @@ def describe(config: Config) -> dict[KeyPath, str]:
             for key, amount in describe_limits(tenant.apps.get(app, NO_LIMITS)).items():
                 said["tenants", name, "apps", app, "limits", key] = amount
     return {path: text for path, text in said.items() if text is not None}
+
+
+def _traces(traces: Traces) -> dict[str, str | None]:
+    """How many are traced says nothing where there are none."""
+    sample = format_permille(traces.sample_permille) if traces.endpoint is not None else None
+    return {"endpoint": traces.endpoint, "sample": sample}
 
 
 def _tls(listener: str, files: Tls | None) -> dict[KeyPath, str | None]:
@@ -239,7 +249,7 @@ def _shares(tenant: Tenant) -> dict[str, str | None]:
 def _effect(path: KeyPath, old: Config, new: Config) -> tuple[Kind, str]:
     match path:
         case (
-            ("listen" | "state" | "store" | "secrets" | "outgoing", *_)
+            ("listen" | "state" | "store" | "secrets" | "outgoing" | "observe", *_)
             | ("jobs", "users", *_)
             | ("prices", "time_zone")
         ):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from commonpool.config.access import check_access
+from commonpool.config.alerts import check_alerts, hosts
 from commonpool.config.billing import check_billing
 from commonpool.config.capacity import check_capacity
 from commonpool.config.defaults import ASLEEP
@@ -34,6 +35,7 @@ def check(values: Values, report: Report) -> None:
     _references(values, report)
     check_billing(values, report)
     check_access(values, report)
+    check_alerts(values, report)
     _models(values, report)
     _scaling(values, report)
     _fallbacks(values, report)
@@ -88,8 +90,10 @@ def _outgoing(values: Values, report: Report) -> None:
         for number, url in enumerate(model.get("engine", {}).get("urls", []))
     ]
     issuer = values.get("access", {}).get("oidc", {}).get("issuer")
-    for at, url in (*named, (("access", "oidc", "issuer"), issuer)):
-        host = urlsplit(url).hostname if url else None
+    collector = values.get("observe", {}).get("traces", {}).get("endpoint")
+    named += [(("access", "oidc", "issuer"), issuer), (("observe", "traces", "endpoint"), collector)]
+    places = [(at, url, urlsplit(url).hostname) for at, url in named if url]
+    for at, url, host in (*places, *hosts(values)):
         address = literal(host) if host else None
         why = refusal(host, address, destinations) if host and address is not None else ""
         if why:

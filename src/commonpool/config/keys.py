@@ -6,14 +6,24 @@ import msgspec
 
 from commonpool.config import kinds
 from commonpool.config.access_keys import ACCESS
+from commonpool.config.alert_keys import ALERTS
 from commonpool.config.billing_keys import BUDGET, COSTS, PRICES, RETENTION
 from commonpool.config.cluster_keys import NODE, NODES_MAX, POOL
 from commonpool.config.kinds import choice, positive, whole
 from commonpool.config.limits import LIMITS, OF_APPS, limits_record
-from commonpool.config.quantities import format_duration, format_size
+from commonpool.config.quantities import format_duration, format_permille, format_size
 from commonpool.config.resources import RESOURCES
 from commonpool.config.shape import Field, Record, Series, Table, Tagged
-from commonpool.config.structs import AttachedEngine, Billing, Config, EmbeddedEngine, Listen, Submitters, Timeouts
+from commonpool.config.structs import (
+    AttachedEngine,
+    Billing,
+    Config,
+    EmbeddedEngine,
+    Listen,
+    Submitters,
+    Timeouts,
+    Traces,
+)
 from commonpool.core.model import (
     NO_LIMITS,
     PRIORITY_MAX,
@@ -299,6 +309,30 @@ TENANT = Record(
     ),
     name="tenant",
 )
+OBSERVE = Record(
+    (
+        Field(
+            "traces",
+            Record(
+                (
+                    Field(
+                        "endpoint",
+                        kinds.COLLECTOR,
+                        "Where traces of requests are sent: an OTLP collector over HTTP, without /v1/traces.",
+                        derived="nowhere: there are none",
+                    ),
+                    Field(
+                        "sample",
+                        kinds.between(kinds.PERMILLE, "0%", "100%"),
+                        "How many requests are traced, of those whose client does not say.",
+                        default=format_permille(Traces().sample_permille),
+                    ),
+                )
+            ),
+            "Traces by OpenTelemetry.",
+        ),
+    )
+)
 ROOT = Record(
     (
         Field(
@@ -399,6 +433,8 @@ ROOT = Record(
             derived="those that this file names",
         ),
         Field("access", ACCESS, "Who may come to the control plane."),
+        Field("alerts", ALERTS, "Who is told what is wrong."),
+        Field("observe", OBSERVE, "What is told to those who watch."),
         Field("pools", Table(POOL, 64, 1), "Sets of GPUs, each with one sharing rule.", required=True),
         Field("nodes", Table(NODE, NODES_MAX), "Machines of the pools; without them a pool only counts its GPUs."),
         Field("models", Table(MODEL, 256, 1), "What is served.", required=True),

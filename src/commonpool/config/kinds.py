@@ -167,6 +167,16 @@ def _url(text: str) -> str:
     return f"{parts.scheme}://{host}{'' if port in (None, _DEFAULT_PORTS[parts.scheme]) else f':{port}'}{path}"
 
 
+def _collector(text: str) -> str:
+    """The base address of a collector of traces."""
+    parts = None if not {"@", "?", "#"}.isdisjoint(text) else _split(text)
+    if parts is None:
+        raise ValueError(f"{quote(text)} is not a collector's address; write it like http://127.0.0.1:4318")
+    if parts.path.rstrip("/").endswith("/v1/traces"):
+        raise ValueError(f"{quote(text)} ends in /v1/traces, which is added; leave it out")
+    return text.rstrip("/")
+
+
 def _split(text: str) -> SplitResult | None:
     if len(text) > URL_CHARS_MAX or not re.fullmatch(r"https?://[!-~]+", text):
         return None
@@ -311,6 +321,7 @@ FLAG = Leaf("true or false", _flag, {"type": "boolean"})
 NAME = Leaf("a name", _name, {"type": "string", "pattern": NAME_PATTERN})
 ADDRESS = Leaf("host:port like 127.0.0.1:8080", _address, {"type": "string", "pattern": ":[0-9]{1,5}$"})
 URL = Leaf("a URL like http://10.0.0.5:8000", _url, {"type": "string", "pattern": "^https?://"})
+COLLECTOR = Leaf("a URL like http://127.0.0.1:4318", _collector, {"type": "string", "pattern": "^https?://"})
 ORIGIN = Leaf("an origin like https://pool.example", _origin, {"type": "string", "pattern": "^https?://"})
 ISSUER = Leaf("a URL like https://id.example/realms/house", _issuer, {"type": "string", "pattern": "^https?://"})
 CREDENTIAL = Leaf("env:NAME or file:PATH", _credential, {"type": "string", "pattern": "^(env|file):"})

@@ -8,11 +8,14 @@ from typing import Literal
 
 import msgspec
 
+from commonpool.core.alerts import Severity
 from commonpool.core.billing import SharedCost
 from commonpool.core.model import Hardware, Isolation, Lending, Policy, Residency, Scaling, Window
 
 RoleBy = Literal["account", "group", "email", "subject"]
 Submitters = Literal["operators", "tenants"]
+ChannelKind = Literal["webhook", "email", "feishu", "dingtalk", "wecom", "slack"]
+MailTls = Literal["starttls", "implicit", "none"]
 Steps = tuple[tuple[int, int], ...]  # prices of a meter: from when (ns), micro-units for one of its units; ascending
 
 
@@ -196,6 +199,59 @@ class Secrets(msgspec.Struct, frozen=True):
     previous_master_key: str | None = None
 
 
+class Mail(msgspec.Struct, frozen=True):
+    """How e-mails are sent: through which server, from whom, to whom. `password` is `env:NAME` or `file:PATH`."""
+
+    server: Address
+    sender: str
+    to: tuple[str, ...]
+    tls: MailTls = "starttls"
+    user: str | None = None
+    password: str | None = None
+
+
+class Channel(msgspec.Struct, frozen=True):
+    """Where alerts are told: those of this severity and worse, of one tenant, or of all where `tenant` is "".
+
+    `url` is one, or `env:NAME` or `file:PATH` where it is; `secret`, that messages are signed with, is always such a
+    place. `mail` is there for kind email alone.
+    """
+
+    name: str
+    kind: ChannelKind
+    tenant: str = ""
+    severity: Severity = Severity.WARNING
+    url: str | None = None
+    secret: str | None = None
+    mail: Mail | None = None
+
+
+class Alerts(msgspec.Struct, frozen=True):
+    """Who is told what is wrong, and when. `quiet` are hours of the day in `time_zone`, from and until; None: none."""
+
+    channels: dict[str, Channel] = {}
+    group_wait_ns: int = 30_000_000_000
+    repeat_ns: int = 4 * 3_600_000_000_000
+    quiet: tuple[int, int] | None = None
+    time_zone: str = "UTC"
+
+
+class Traces(msgspec.Struct, frozen=True):
+    """Where traces of requests are sent: the base URL of an OTLP collector, None: nowhere.
+
+    `sample_permille` of a thousand requests are traced, of those whose client does not say.
+    """
+
+    endpoint: str | None = None
+    sample_permille: int = 100
+
+
+class Observe(msgspec.Struct, frozen=True):
+    """What is told to those who watch."""
+
+    traces: Traces = Traces()
+
+
 class Config(msgspec.Struct, frozen=True):
     """A whole, valid configuration. `apps` is by tenant, then by app name. `state` is where durable files are kept.
     `store_url` is a PostgreSQL database, or `env:NAME` or `file:PATH` where its URL is; None for SQLite in `state`.
@@ -223,6 +279,8 @@ class Config(msgspec.Struct, frozen=True):
     billing: Billing = Billing()
     access: Access = Access()
     secrets: Secrets = Secrets()
+    observe: Observe = Observe()
+    alerts: Alerts = Alerts()
     state: Path = Path("var")
     store_url: str | None = None
     source: Path | None = None

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from commonpool.control.reconciling import Comparison, compare
+from commonpool.core.alerts import Trouble
 from commonpool.core.closing import close
 from commonpool.core.ledger import Hour, LedgerError, Rates, Standing, hour_of
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
@@ -94,12 +95,17 @@ class Books:
         await asyncio.to_thread(self._busy.acquire)
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """What somebody should look at, whole sentences. For any thread."""
-        found = list(self._refused.values())
+    def troubles(self) -> tuple[Trouble, ...]:
+        """What somebody should look at. For any thread."""
+        found = [Trouble("books_behind", said, pool=pool) for pool, said in tuple(self._refused.items())]
         for pool in tuple(self._last):
             found += self._said(pool)
         return tuple(found)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The same as whole sentences."""
+        return tuple(each.sentence for each in self.troubles)
 
     @property
     def last(self) -> tuple[Reconciliation, ...]:
@@ -120,22 +126,24 @@ class Books:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _said(self, pool: str) -> list[str]:
+    def _said(self, pool: str) -> list[Trouble]:
         """What is wrong with the last closed hour of a pool."""
         last = self._last[pool]
         books = last.reconciliation
         found = []
         if books.charged != books.devices:
-            found.append(
+            said = (
                 f"The books of pool {pool} do not close: {books.charged} milli_gpu_ns are charged and {books.devices} "
                 "were there; `commonpool reconcile` shows the hour."
             )
+            found.append(Trouble("reconciliation_difference", said, pool=pool))
         if last.odd:
             others = " and others" if len(last.odd) > NAMED_MAX else ""
-            found.append(
+            said = (
                 f"In pool {pool} the backends saw something else held than was given out, of "
                 f"{', '.join(last.odd[:NAMED_MAX])}{others}; `commonpool reconcile` shows the hour."
             )
+            found.append(Trouble("held_difference", said, pool=pool))
         return found
 
     def _pools(self, scope: Scope) -> list[str]:
@@ -159,8 +167,8 @@ class Books:
                 break
             try:
                 self._last[pool] = self._close(pool, start, self._rates_of(pool, start, scope))
-                for sentence in self._said(pool):
-                    log.warning(sentence)
+                for trouble in self._said(pool):
+                    log.warning(trouble.sentence)
             except LedgerError as error:
                 if self._refused.get(pool) != str(error):
                     log.warning("the books of a pool cannot be closed", pool=pool, hour_ns=start, reason=str(error))

@@ -13,12 +13,10 @@ import structlog
 
 from commonpool.config import Config
 from commonpool.config.calendar import Calendar
-from commonpool.config.quantities import format_money, format_part
 from commonpool.core.billing import PostingSum
 from commonpool.core.events import Spent
 from commonpool.core.ledger import Kind, tenant_account
 from commonpool.core.pricing import round_half_up
-from commonpool.core.views import BudgetView
 from commonpool.store.contract import Filters, StoreError, UsageTable
 
 EVERY_S: Final = 10.0
@@ -119,14 +117,3 @@ class Budgets:
                 for row in self._store.usage(("tenant",), until, self._since, {"pool": (pool,)}).rows:
                     found[row.keys[0]] = found.get(row.keys[0], 0) + row.cost_micro
         return found
-
-
-def warning(name: str, budget: BudgetView, currency: str) -> str | None:
-    """A sentence where a tenant has reached its soft limit, or the end of its budget."""
-    spent, limit = format_part(budget.spent, budget.limit), format_money(budget.limit)
-    said = f"Tenant {name} has spent {spent} of its budget of {limit} {currency} this month"
-    if budget.spent >= budget.limit:
-        return f"{said}, so what it asks for is refused until the month is over, or the budget is raised."
-    if budget.soft:
-        return f"{said}; what exceeds that will be refused: raise it, or let it use less."
-    return None

@@ -57,13 +57,14 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """A replica as people see it. `since_ns` is when its state began."""
+    """A replica as people see it. `since_ns` is when its state began, `heard_ns` when it last said that it is well."""
 
     replica: Replica
     state: State
     since_ns: int
     pid: int | None
     address: str | None
+    heard_ns: int = 0
 
 
 class Gates:
@@ -110,7 +111,7 @@ class Seat:
         self._backend = backend
         self._world = world
         self._state = State.STARTING
-        self._since_ns = world.clock()
+        self._since_ns = self._heard_ns = world.clock()
         self._handle: Handle | None = None
         self._life: asyncio.Task[None] | None = None
         self._asked = False
@@ -124,6 +125,7 @@ class Seat:
             since_ns=self._since_ns,
             pid=handle.pid if handle else None,
             address=handle.target.url if handle else None,
+            heard_ns=self._heard_ns,
         )
 
     def begin(self) -> None:
@@ -183,6 +185,7 @@ class Seat:
             if health is not Health.GOOD:
                 raise BackendError(reason)
             await probe.prove(handle.target, timing.proof_timeout_ns)
+            self._heard_ns = self._world.clock()
         self._enter(State.READY)
         self._world.told.ready(self.replica, handle.target, None)
         return handle
@@ -205,6 +208,8 @@ class Seat:
                 health, reason = check.result()
                 bad = bad + 1 if health is Health.BAD else 0
                 busy = busy + 1 if health is Health.UNKNOWN else 0
+                if health is Health.GOOD:
+                    self._heard_ns = self._world.clock()
                 if bad >= timing.bad_max or busy >= timing.busy_max:
                     return reason
                 if health is Health.GOOD and self._state is State.UNKNOWN:

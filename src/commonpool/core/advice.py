@@ -27,6 +27,8 @@ HIGH_PERCENT: Final = 95
 CAP_FACTOR: Final = 2
 # A tenth of a GPU is the finest difference worth a change of the configuration.
 STEP_MILLI_GPU: Final = MILLI_PER_GPU // 10
+# A wait longer than anything: of what was refused, since it can never fit.
+NEVER_NS: Final = 1 << 62
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -77,6 +79,22 @@ class Advice(msgspec.Struct, frozen=True):
     enough: int
     static: int
     proposals: tuple[Proposal, ...]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a set-up made of one tenant's tasks. A wait is NEVER_NS where that part of them never starts.
+
+    Use is of tasks that came in the time tested; `borrowed` and `lent` are between tenants, what is nobody's left out.
+    """
+
+    tenant: str
+    tasks: int
+    refused: int
+    wait_ns_p50: int
+    wait_ns_p99: int
+    used_milli_gpu_ns: int
+    borrowed_milli_gpu_ns: int
+    lent_milli_gpu_ns: int
 
 
 def advise(series: Sequence[Series], capacity: int | None = None) -> Advice:

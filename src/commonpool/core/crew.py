@@ -37,6 +37,7 @@ class Crew:
         "error",
         "failures",
         "first_tokens",
+        "instead",
         "late_tokens",
         "numbers",
         "retry_at",
@@ -58,6 +59,7 @@ class Crew:
         self.arrivals = 0  # since the scaler was last asked
         self.first_tokens = 0
         self.late_tokens = 0
+        self.instead: dict[str, int] = {}  # how many requests its fallback has taken, by tenant
         self.failures = 0
         self.backoff_ns = BACKOFF_MIN_NS
         self.retry_at = 0

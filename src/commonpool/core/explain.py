@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from commonpool.core.model import NS_PER_S, RECALLED, STOPPED, Cause, Outcome, Reason, UsageRecord, Wait
+from commonpool.core.scaling import Why
 
 PARTS_SHOWN: Final = 5  # of one wait in one line; a reader wants the longest, and a header has no room for a hundred
 _NS_PER_MS: Final = 1_000_000
@@ -171,6 +172,28 @@ _REASONS: Final[dict[Reason, Words]] = {
     ),
 }
 
+_WHYS: Final[dict[Why, str]] = {
+    Why.LOAD: "that many are needed for what runs and arrives",
+    Why.WAIT: "what waits would otherwise wait longer than it was promised",
+    Why.GROWTH: "more and more arrives, and a start takes time",
+    Why.FORECAST: "its tenants usually want that many at this hour",
+    Why.KV_MEMORY: "the KV memory of those it has is nearly full",
+    Why.FIRST_TOKEN: "first tokens come later than they were promised",
+    Why.WAKING: "it was asleep and is asked for",
+    Why.IDLE: "nobody asks for it",
+    Why.GATHERING: "too little waits for a start",
+    Why.COOLING: "more than is needed is kept until that has been so for long enough",
+    Why.MINIMUM: "that is the fewest it may have",
+    Why.MAXIMUM: "that is the most it may have",
+    Why.CLAIMED: "somebody within its guarantee waits for GPUs that serve borrowers here",
+    Why.HOST_SHORT: "GPUs would not help: the CPU, memory or network of the nodes is what is short",
+}
+
+
+def scaling(why: str) -> str:
+    """Why a model should have the replicas that it should have, as a clause. One that is no `Why` stands for itself."""
+    return _WHYS[Why(why)] if why in _WHYS else why
+
 
 def cause(wait: Wait) -> Words:
     """A cause in words."""
@@ -232,25 +255,30 @@ def live(waits: Iterable[Wait] | None) -> str:
     return f"waiting for {sentence(sum(wait.ns for wait in so_far), so_far)}"
 
 
-def attempt(record: UsageRecord) -> str:
-    """What became of an attempt, and what it waited for."""
+def ended(record: UsageRecord) -> str:  # noqa: PLR0911 - one for each outcome
+    """What became of an attempt."""
     match record.outcome:
         case Outcome.COMPLETED if record.reason == RECALLED:
-            said = "completed, with what its tenant was answered before"
+            return "completed, with what its tenant was answered before"
         case Outcome.COMPLETED:
-            said = "completed"
+            return "completed"
         case Outcome.CANCELLED if record.reason:
-            said = f"ended, {refusal(record.reason).text}"
+            return f"ended, {refusal(record.reason).text}"
         case Outcome.CANCELLED:
-            said = "cancelled, its client went away"
+            return "cancelled, its client went away"
         case Outcome.FAILED if record.reason == STOPPED:
-            said = "ended with the product, which was stopped"
+            return "ended with the product, which was stopped"
         case Outcome.FAILED:
-            said = f"failed with status {record.status}"
+            return f"failed with status {record.status}"
         case Outcome.REFUSED:
-            said = f"refused, {refusal(record.reason).text}"
+            return f"refused, {refusal(record.reason).text}"
         case Outcome.RUNNING:
-            said = "running"
+            return "running"
+
+
+def attempt(record: UsageRecord) -> str:
+    """What became of an attempt, and what it waited for."""
+    said = ended(record)
     waited = sentence(record.wait_ns, record.waits)
     return f"{said}; waited {waited}" if record.wait_ns else f"{said}; did not wait"
 

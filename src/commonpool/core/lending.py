@@ -78,6 +78,17 @@ class Loans:
                 loan = loan.borrowed_after
         return found
 
+    def pairs(self) -> dict[tuple[str, str], int]:
+        """What each borrower has of each lender, in milli_gpu: (lender, borrower), without those that have nothing."""
+        found: dict[tuple[str, str], int] = {}
+        for book in self._tenants.values():
+            loan = book.oldest_borrowing
+            while loan is not None:
+                pair = loan.lender, loan.borrower
+                found[pair] = found.get(pair, 0) + loan.milli_gpu
+                loan = loan.borrowed_after
+        return found
+
     def took(self, node: Node, task: Task, amount: int, now: int) -> None:
         """`node` has just taken `amount` for `task`: lend it what is above its guarantee, and let it come back."""
         book = cast("Book", node.party)

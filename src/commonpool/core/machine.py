@@ -62,6 +62,8 @@ from commonpool.core.model import (
 from commonpool.core.queueing import INPUT_COST, OUTPUT_COST, Flow
 from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_OF, STATUS_OF_END
 from commonpool.core.sites import Serving, Site
+from commonpool.core.standing import Before, Passage, Standing, standing
+from commonpool.core.standing import before as standing_before
 from commonpool.core.state import State
 
 ATTEMPTS_MAX: Final = 2
@@ -134,6 +136,15 @@ class Machine:
         """What a request or job that waits has waited for until now, in order; None when nothing of that id waits."""
         entry = self._entries.get(request_id)
         return entry.waits + entry.flow.waited(entry, now) if entry is not None and entry.waiting else None
+
+    def standing(self, request_id: str, now: int) -> Standing | None:
+        """Where a request that waits stands among all that wait for its model; None when none of that id waits."""
+        entry = self._entries.get(request_id)
+        return standing(entry, now) if entry is not None and entry.waiting else None
+
+    def before(self, passage: Passage) -> dict[str, Before]:
+        """Of what waits or runs now: who was before a request, by tenant."""
+        return standing_before(self._entries.values(), passage)
 
     def knows(self, task_id: str) -> bool:
         """Whether a request or job of that id waits or runs."""
@@ -261,6 +272,8 @@ class Machine:
         if admission.admit(self.state, instead, other, now, instead=True) is not None:
             return None
         instead.deadline = entry.arrived + max_wait_ns  # what was promised began with its arrival
+        taken = self.state.sites[request.model].crew.instead
+        taken[request.tenant] = taken.get(request.tenant, 0) + 1
         return instead
 
     def _fallback(self, request: Request, refusal: Refusal) -> Request | None:

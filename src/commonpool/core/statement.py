@@ -63,6 +63,22 @@ def fold(statements: Iterable[Statement], by: Sequence[str], filters: Mapping[st
     return Bill(start_ns, end_ns, tuple(by), lines, tuple(costs))
 
 
+def added(tables: Iterable[Bill], by: Sequence[str]) -> Bill:
+    """Tables of times that do not overlap, all by the same keys, as one: `fold` of their days together."""
+    found: dict[tuple[str, ...], list[BillLine]] = {}
+    costs: dict[SharedCost, None] = {}
+    bounds: list[tuple[int, int]] = []
+    for table in tables:
+        if table.end_ns:
+            bounds.append((table.start_ns, table.end_ns))
+        costs.update(dict.fromkeys(table.costs))
+        for line in table.lines:
+            found.setdefault(line.keys, []).append(line)
+    lines = tuple(combined(found[keys], "", keys) for keys in sorted(found))
+    start_ns, end_ns = (min(bounds)[0], max(bounds)[1]) if bounds else (0, 0)
+    return Bill(start_ns, end_ns, tuple(by), lines, tuple(costs))
+
+
 def _values(line: BillLine, group: str, day: str) -> dict[str, str]:
     values = dict(zip(FINEST, line.keys, strict=True))
     values["tenant"] = label(line.account)

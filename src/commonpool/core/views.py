@@ -4,10 +4,12 @@ import enum
 
 import msgspec
 
+from commonpool.core.books import Task
 from commonpool.core.breaker import Circuit
 from commonpool.core.limits import Rate
-from commonpool.core.model import Residency
+from commonpool.core.model import Job, Residency
 from commonpool.core.pricing import round_half_up
+from commonpool.core.queueing import Entry
 from commonpool.core.replicas import FOR_QUOTA, host_short
 from commonpool.core.scaling import Short
 from commonpool.core.sites import Serving
@@ -44,7 +46,10 @@ class PoolView(msgspec.Struct, frozen=True):
 
 
 class LoanView(msgspec.Struct, frozen=True):
-    """A loan that runs, for a request or a `job`. `due`: the lender has work waiting and needs it back."""
+    """A loan that runs, for a request or a `job`. `due`: the lender has work waiting and needs it back.
+
+    `return_ns` is when it is expected back, by how long such work takes; None where nothing is known of that.
+    """
 
     lender: str
     borrower: str
@@ -53,6 +58,7 @@ class LoanView(msgspec.Struct, frozen=True):
     start_ns: int
     due: bool
     job: bool = False
+    return_ns: int | None = None
 
 
 class RateView(msgspec.Struct, frozen=True):
@@ -203,11 +209,24 @@ def loans(state: State) -> list[LoanView]:
             loan.start_ns,
             due(state, loan.lender) > 0,
             loan.task.id in state.devices[pool].running,
+            _return(state, loan.task),
         )
         for pool, books in state.loans.items()
         for loan in books.open_loans()
     ]
     return sorted(views, key=lambda view: (view.start_ns, view.request_id, view.lender))
+
+
+def _return(state: State, borrower: Task) -> int | None:
+    """When what it runs on is expected to be free again."""
+    if not isinstance(borrower, Entry):
+        return None
+    task = borrower.task
+    if isinstance(task, Job):
+        lasts_ns = task.expected_ns or borrower.flow.expected.get(task.app, 0)
+    else:
+        lasts_ns = state.sites[task.model].runs.careful if task.model in state.sites else 0
+    return borrower.dispatched + lasts_ns if lasts_ns else None
 
 
 def in_flight(state: State, replica_id: str) -> int:

@@ -75,6 +75,10 @@ class Waiter(Protocol):
     def request(self) -> Request:
         """What it is about."""
 
+    @property
+    def first_token_at(self) -> int:
+        """When the first token of the answer came, absolute; 0: not yet, or not known here."""
+
     def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
         """Send the request to this replica now; report its end with `Desk.ended`, once, whatever happens.
 
@@ -342,6 +346,11 @@ class CoreDesk:
         """A request that waits or runs, by its id."""
         waiter = self._waiters.get(request_id)
         return waiter.request if waiter else None
+
+    def first_token_at(self, request_id: str) -> int:
+        """When the first token of the answer to a request that runs came, absolute; 0: not yet, or not known here."""
+        waiter = self._waiters.get(request_id)
+        return waiter.first_token_at if waiter else 0
 
     def _unrecorded(self) -> str:
         """Why nothing new is taken: usage that cannot be recorded; "" while it can."""

@@ -11,6 +11,7 @@ import httptools
 import msgspec
 
 from commonpool.gateway.errors import ApiError
+from commonpool.observe.traces import usable_state
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 TARGET_BYTES_MAX: Final = 8 * 1024
@@ -30,6 +31,7 @@ _WANTED: Final = _SINGLE | {
     b"expect",
     b"prefer",
     b"traceparent",
+    b"tracestate",
     b"transfer-encoding",
 }
 
@@ -38,8 +40,8 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     """What the gateway uses of a request's head.
 
     `path` is the target without its query. `length` is the Content-Length, None without one. `expects` is
-    `Expect: 100-continue`. `traceparent` is None unless it is well formed. `later`: the client takes its answer later
-    (`Prefer: respond-async`, RFC 7240).
+    `Expect: 100-continue`. `traceparent` is None unless it is well formed, and `tracestate` where that is None, too.
+    `later`: the client takes its answer later (`Prefer: respond-async`, RFC 7240).
     """
 
     method: str
@@ -51,6 +53,7 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     chunked: bool
     expects: bool
     traceparent: bytes | None
+    tracestate: bytes | None = None
     later: bool = False
 
 
@@ -178,6 +181,7 @@ class HeadReader:
         length = value(b"content-length")
         trace = value(b"traceparent")
         trace = trace if trace is None else trace.strip(b" \t")
+        trace = trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None
         prefer = value(b"prefer")
         return Head(
             method=self._parser.get_method().decode(),
@@ -188,7 +192,8 @@ class HeadReader:
             length=None if length is None else int(length),
             chunked=bool(chunked),
             expects=bool(expect) and not http10,
-            traceparent=trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None,
+            traceparent=trace,
+            tracestate=None if trace is None else usable_state(value(b"tracestate")),
             later=prefer is not None and _takes_later(prefer),
         )
 

@@ -24,6 +24,7 @@ from commonpool.gateway import answers
 from commonpool.gateway.caches import ALL, Part
 from commonpool.gateway.desk import Attempts
 from commonpool.gateway.errors import NS_PER_MS, RUN_TIME, ApiError, of_refusal
+from commonpool.gateway.failures import Failures
 from commonpool.gateway.http import Outlet
 from commonpool.gateway.overheard import Heard, Overheard
 from commonpool.gateway.pulse import Pulse
@@ -31,6 +32,7 @@ from commonpool.gateway.recall import Reply
 from commonpool.gateway.sse import DONE, EventStream, EventTooLargeError, ProgressStream
 from commonpool.gateway.upstream import Loss, Pool, UpstreamConnection
 from commonpool.gateway.wire import Ask
+from commonpool.observe.traces import Attempt, Track
 
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 PATHS: Final = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings"}
@@ -46,6 +48,7 @@ class Place(Protocol):
     pulse: Pulse
     clock: Callable[[], int]
     limits: Callable[[str, str, str], bytes]
+    failures: Failures
 
     @property
     def desk(self) -> Attempts:
@@ -81,15 +84,15 @@ class Exchange:
 
     __slots__ = ("_ask", "_assembly", "_attempt", "_body", "_bytes_out", "_connection", "_error", "_events",
                  "_first_token_at", "_flying", "_fresh", "_part", "_phase", "_place", "_size", "_sizes", "_started",
-                 "_status", "_streamed", "_target", "_tokens_max", "_trace", "_until_ns", "_upstream", "_wait_ns",
-                 "_waits", "reply", "request", "served")  # fmt: skip
+                 "_status", "_streamed", "_target", "_tokens_max", "_trace", "_track", "_until_ns", "_upstream",
+                 "_wait_ns", "_waits", "reply", "request", "served")  # fmt: skip
 
     _target: Target
     _upstream: UpstreamConnection
     _streamed: bool  # a stream is what the engine was asked for
 
     def __init__(
-        self, place: Place, connection: Outlet, request: Request, ask: Ask, trace: bytes, sizes: Limits
+        self, place: Place, connection: Outlet, request: Request, ask: Ask, trace: Track | bytes, sizes: Limits
     ) -> None:
         self._place = place
         self._connection = connection
@@ -97,7 +100,8 @@ class Exchange:
         self.reply: Reply | None = None
         self.served: tuple[Target, Usage] | None = None
         self._ask = ask
-        self._trace = trace
+        self._track = trace if isinstance(trace, Track) else None
+        self._trace = trace if isinstance(trace, bytes) else b""  # what an engine is told of a trace that is not ours
         self._sizes = sizes
         self._tokens_max = (sizes.tokens_out_max or _ENDLESS) * COUNTED_TWICE
         self._until_ns = _ENDLESS  # when this attempt has run for as long as it may, by the pulse's clock
@@ -117,6 +121,11 @@ class Exchange:
         self._part = ALL
         self._flying = False  # whether the desk waits to hear that this attempt has landed
         self._error: ApiError | None = None  # that of the last attempt
+
+    @property
+    def first_token_at(self) -> int:
+        """When the first token of this attempt's answer came, absolute; 0: not yet."""
+        return self._first_token_at
 
     @property
     def runs(self) -> bool:
@@ -147,6 +156,7 @@ class Exchange:
         if self._phase is _OVER or self.reply is None:  # the client left in the meantime
             return
         self._phase = _OVER
+        self._over(200, recalled=True)
         if self._ask.stream:
             self._last(self.reply.body)
         else:
@@ -171,7 +181,8 @@ class Exchange:
             self._streamed = ask.stream
             body = ask.body(target.served_model, self._part.fields)
         path = PATHS[ask.endpoint]
-        self._upstream = self._place.pool.send(target, path, body, self, extra=self._trace, fresh=self._fresh)
+        trace = self._trace if self._track is None else self._track.lines(self._attempt)
+        self._upstream = self._place.pool.send(target, path, body, self, extra=trace, fresh=self._fresh)
 
     def overhear(self, heard: Callable[[Heard], None], bytes_max: int) -> None:
         """Have `heard` get a copy of the answer at its end, of `bytes_max` at most. Before anything is answered."""
@@ -390,6 +401,7 @@ class Exchange:
             usage = events.counted(self.request.tokens_in) if events is not None else Usage()
             self._phase = _OVER
             event = b"data: %b\n\n" % error.body()
+            self._complain(error)
             self._end(Outcome.FAILED, usage, 200, last=len(event), fault=fault)
             self._last(event)
             return
@@ -401,6 +413,8 @@ class Exchange:
 
     def _fail(self, error: ApiError) -> None:
         self._phase = _OVER
+        self._complain(error)
+        self._over(error.status, error.code)
         request = self.request
         self._place.slow(error, request.tenant, request.key, self._ask.parts(request.model))
         self._connection.fail(error, request.id, self._place.limits(request.tenant, request.app, request.key))
@@ -436,11 +450,48 @@ class Exchange:
         sent = self._bytes_out + last
         first = self._first_token_at
         event = Ended(self.request.id, self._attempt, outcome, usage, status, first, retry, sent, fault, reason)
+        if self._track is not None:
+            self._note(self._track, event)
         try:
             self._place.desk.ended(event)
         except Exception:
             self._connection.cut()  # nothing is answered that may not be recorded
             raise
+
+    def _complain(self, error: ApiError) -> None:
+        """Its client is told of this error, and so is the log."""
+        self._place.failures.tell(self.request, error, self._track.name if self._track is not None else "")
+
+    def _note(self, track: Track, event: Ended) -> None:
+        """An attempt at what is traced has ended, and so has the request where it is not tried again."""
+        target, error = self._target, event.reason
+        if event.outcome is not _COMPLETED and not error:
+            error = str(event.outcome) if event.outcome is _CANCELLED or self._error is None else self._error.code
+        track.ended(
+            Attempt(
+                event.attempt,
+                target.adapter.name,
+                target.model or self.request.model,
+                target.replica_id,
+                target.host,
+                target.port,
+                self._waits,
+                track.arrived_ns + self._wait_ns,
+                event.first_token_at,
+                self._place.clock(),
+                event.outcome,
+                event.status,
+                error,
+                event.usage,
+            )
+        )
+        if not event.retry:
+            self._over(event.status, error)
+
+    def _over(self, status: int, error: str = "", *, recalled: bool = False) -> None:
+        """Its client has heard the last of it, or soon has."""
+        if self._track is not None:
+            self._track.over(status, error, recalled=recalled)
 
     def _lines(self) -> bytes:
         """The header lines that every answer from an engine carries."""
@@ -468,6 +519,7 @@ class Exchange:
         self._phase = _OVER
         self._connection.left()
         if phase is _WAITING:
+            self._over(STATUS_CLIENT_GONE, str(_CANCELLED))
             self._place.desk.cancel(self.request.id)
         elif phase is _RUNNING:
             usage = self._produced()

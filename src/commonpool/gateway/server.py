@@ -23,6 +23,7 @@ from commonpool.gateway import wire
 from commonpool.gateway.chunked import too_large
 from commonpool.gateway.desk import Desk
 from commonpool.gateway.errors import ApiError, model_not_found
+from commonpool.gateway.failures import Failures
 from commonpool.gateway.head import Head
 from commonpool.gateway.http import BUSY, Outlet, Purse, ServerConnection, crowded
 from commonpool.gateway.identity import Principal
@@ -36,6 +37,7 @@ from commonpool.gateway.relay import Exchange
 from commonpool.gateway.repeats import HeldBack, Repeats, likeness
 from commonpool.gateway.rules import Rules
 from commonpool.gateway.upstream import Pool
+from commonpool.observe.traces import Traces, passed_on
 from commonpool.store.prompts import Listener
 
 NS_PER_S: Final = 1_000_000_000
@@ -62,7 +64,8 @@ class Gateway:
     `ready` says whether every model has a replica, or a sentence why not. `limits` gives the rate-limit header lines of
     a tenant, an app and a key, each with its end. `failed(status, code)` hears of each error that is answered,
     `slowed(tenant, why)` of each that is held back, `spoken` of all that is asked and answered of the tenants of
-    `log_prompts`. `later` keeps what is answered later; without it nothing is.
+    `log_prompts`. `later` keeps what is answered later; without it nothing is. `traces` begins the traces of
+    requests; None: there are none but those of clients, which are passed on.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Gateway:
         slowed: Callable[[str, str], None] = lambda _tenant, _why: None,
         listener: Listener | None = None,
         later: Errands | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.desk = desk
         self.clock = clock
@@ -89,6 +93,7 @@ class Gateway:
         self.held = 0
         self.held_max = max(HELD_BYTES_MAX, 2 * config.body_bytes_max)
         self.repeats = Repeats()
+        self.failures = Failures(monotonic)
         self.connections_max = CONNECTIONS_MAX
         self.connections: set[ServerConnection] = set()
         self._monotonic = monotonic
@@ -98,6 +103,7 @@ class Gateway:
         self._slowed = slowed
         self._purses: dict[str, Purse] = {}
         self._tap = Tap(listener)
+        self._traces = traces
         self._recall = Recall(config)
         self._prefix = secrets.token_hex(8)
         self._counter = itertools.count(1)
@@ -196,6 +202,8 @@ class Gateway:
         while self.connections:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0)
         await self.pool.close()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
         for server in self._servers:
             await server.wait_closed()
 
@@ -310,10 +318,12 @@ class Gateway:
                 ask = wire.read(endpoint, body)
                 request, sizes = self._rules.request(request_id, principal, ask, len(body))
             except ApiError as error:
+                self.failures.tell_of(request_id, principal.tenant, error, app=principal.app)
                 self.slow(error, principal.tenant, principal.key_id, (head.path, body))
                 connection.fail(error, request_id, self._limits_of(principal))
                 return
-            trace = b"" if head.traceparent is None else b"traceparent: %b\r\n" % head.traceparent
+            traces, parent, state = self._traces, head.traceparent, head.tracestate
+            trace = passed_on(parent, state) if traces is None else traces.begin(request, parent, state)
             outlet = self.tapped(connection, request, body) if self._tap.tenants else connection
             exchange = Exchange(self, outlet, request, ask, trace, sizes)
             connection.exchange = exchange

@@ -65,6 +65,7 @@ def configure(style: Style, *, level: int = logging.INFO, stream: TextIO | None 
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # below that it writes whole URLs, which may hold secrets
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -1,186 +1,172 @@
-"""Metrics for Prometheus: cheap to count on the event loop, put into families only when somebody scrapes.
+"""What is counted of requests: cheap on the event loop, put into families only when somebody scrapes.
 
-Names have the prefix `commonpool_`, base units and `_total`. Label values that are not from the configuration are
-bounded: the first LABEL_VALUES_MAX of a label keep their names, the rest are `other`.
+Label values that are not from the configuration are bounded: the first LABEL_VALUES_MAX of a label keep their names,
+the rest are `other`. What was promised is judged here too, as `core.waits.judge` does: late / promised is the share of
+a promise that was not kept.
 """
 
-import platform
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
-import msgspec
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from commonpool.core.model import LATER, NS_PER_S, RECALLED, Loan, Outcome, Tier, UsageRecord
+from commonpool.core.pricing import COST_UNIT
+from commonpool.core.waits import NO_ROOM
+from commonpool.observe.exposition import CONTENT_TYPE, Counts, Family, Labels, render
 
-from commonpool import __version__
-from commonpool.core.model import LATER, NS_PER_S, RECALLED, Outcome, UsageRecord
+__all__ = ["BUCKETS_S", "CONTENT_TYPE", "LABEL_VALUES_MAX", "OTHER", "SERIES_MAX", "TOKEN_BUCKETS_S", "Meter"]
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-LABEL_VALUES_MAX = 1000
-SERIES_MAX = 10_000  # combinations of tenant, model and tier; what comes later is all `other`
-OTHER = "other"
+LABEL_VALUES_MAX: Final = 1000
+SERIES_MAX: Final = 2000  # combinations of tenant, model and tier; what comes later is all `other`
+OTHER: Final = "other"
 
 # From a slot that is free to a queue of an hour: LLM queues are long.
-BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600)
-_BUCKETS_NS = tuple(int(bound * NS_PER_S) for bound in BUCKETS_S)
-_MILLI_GPU_NS_PER_GPU_S = 1000 * NS_PER_S
-
-Labels = tuple[str, ...]
-V = TypeVar("V")
-
-
-class TenantGauges(msgspec.Struct, frozen=True):
-    """A tenant now: GPU in thousandths, `waiting` in requests, `waiting_jobs` in jobs.
-
-    `by_jobs` is what jobs hold, `releasable` what could be released of a guarantee that is under-used, 0 if it is not.
-    """
-
-    tenant: str
-    guaranteed: int
-    in_use: int
-    lent: int
-    borrowed: int
-    waiting: int
-    waiting_jobs: int = 0
-    by_jobs: int = 0
-    releasable: int = 0
-
-
-class PoolGauges(msgspec.Struct, frozen=True):
-    """The devices of a pool now, in thousandths of a GPU; `fragmented` is free and of no use."""
-
-    pool: str
-    capacity: int
-    free: int
-    fragmented: int
-
-
-class ModelGauges(msgspec.Struct, frozen=True):
-    """The replicas of a model now; `failures` is how many starts failed since one was last ready."""
-
-    model: str
-    wanted: int
-    ready: int
-    starting: int
-    failures: int
-
-
-class ReplicaGauges(msgspec.Struct, frozen=True):
-    """A replica now: whether it takes requests, its slots and how many of them run something."""
-
-    replica: str
-    model: str
-    ready: bool
-    running: int
-    slots: int
-
-
-class JournalGauges(msgspec.Struct, frozen=True):
-    """The way of usage records into the store: bytes not yet there, and whether each end of it works."""
-
-    backlog_bytes: int
-    healthy: bool
-    writer_alarm: bool
-
-
-class BooksGauges(msgspec.Struct, frozen=True):
-    """The books of a pool: how long ago its last closed hour ended, and what was wrong with that, in milli_gpu_ns.
-
-    `uncharged` is what was there and nobody was charged for, `unreported` what was given out beyond what backends saw.
-    """
-
-    pool: str
-    behind_ns: int
-    uncharged: int
-    unreported: int
-
-
-class Gauges(msgspec.Struct, frozen=True):
-    """All that is measured at the moment of a scrape."""
-
-    tenants: tuple[TenantGauges, ...]
-    replicas: tuple[ReplicaGauges, ...]
-    journal: JournalGauges
-    pools: tuple[PoolGauges, ...] = ()
-    models: tuple[ModelGauges, ...] = ()
-    books: tuple[BooksGauges, ...] = ()
+BUCKETS_S: Final = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600,
+)  # fmt: skip
+# From a small model on a large GPU to one that swaps.
+TOKEN_BUCKETS_S: Final = (0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2.5, 10)
+_BUCKETS_NS: Final = tuple(int(bound * NS_PER_S) for bound in BUCKETS_S)
+_TOKEN_BUCKETS_NS: Final = tuple(int(bound * NS_PER_S) for bound in TOKEN_BUCKETS_S)
+_MILLI_GPU_NS_PER_GPU_S: Final = 1000 * NS_PER_S
+_REFUSED: Final = Outcome.REFUSED  # bound once: an attribute of an Enum is slow
+_NEVER: Final = 1 << 62
 
 
 class _Histogram:
     """Counts by bucket, the last one for what is longer than all bounds. Values in nanoseconds."""
 
-    __slots__ = ("counts", "sum_ns")
+    __slots__ = ("_bounds_ns", "counts", "sum_ns")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_BUCKETS_NS) + 1)
+    def __init__(self, bounds_ns: tuple[int, ...] = _BUCKETS_NS) -> None:
+        self._bounds_ns = bounds_ns
+        self.counts = [0] * (len(bounds_ns) + 1)
         self.sum_ns = 0
 
     def observe(self, value_ns: int) -> None:
-        self.counts[bisect_left(_BUCKETS_NS, value_ns)] += 1
+        self.counts[bisect_left(self._bounds_ns, value_ns)] += 1
         self.sum_ns += value_ns
 
 
 class _Series:
     """What is counted of one (tenant, model, tier)."""
 
-    __slots__ = ("cached", "first_token", "milli_gpu_ns", "outcomes", "output", "prompt", "retries", "total", "wait")
+    __slots__ = (
+        "cached",
+        "cost",
+        "first_token",
+        "milli_gpu_ns",
+        "outcomes",
+        "output",
+        "per_token",
+        "promises",
+        "prompt",
+        "retries",
+        "total",
+        "wait",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, promises: "_Promises") -> None:
+        self.promises = promises
         self.outcomes: dict[Outcome, int] = {outcome: 0 for outcome in Outcome if outcome is not Outcome.RUNNING}
         self.retries = 0
         self.prompt = 0
         self.cached = 0
         self.output = 0
         self.milli_gpu_ns = 0
+        self.cost = 0  # in 1 / COST_UNIT micro-units
         self.wait = _Histogram()
         self.first_token = _Histogram()
+        self.per_token = _Histogram(_TOKEN_BUCKETS_NS)
         self.total = _Histogram()
 
 
-class Meter:
-    """Counts what ends and reads what is. `record` and `refused` are called on the event loop, `render` on any thread.
+class _Promises:
+    """What one (tenant, tier) was promised, and what of that was late."""
 
-    `gauges` is called once a scrape, on the scraping thread, and so returns values that are safe to read there.
+    __slots__ = ("first_token_late", "first_token_ns", "first_token_promised", "wait_late", "wait_ns", "wait_promised")
+
+    def __init__(self) -> None:
+        self.wait_ns = self.first_token_ns = 0  # the targets; 0: none
+        self.wait_promised = self.wait_late = 0
+        self.first_token_promised = self.first_token_late = 0
+
+    def ran(self, wait_ns: int, first_token_ns: int, total_ns: int) -> None:
+        """It was dispatched."""
+        if self.wait_ns:
+            self.wait_promised += 1
+            self.wait_late += wait_ns > self.wait_ns
+        if self.first_token_ns:
+            late = (first_token_ns or total_ns) > self.first_token_ns
+            self.first_token_promised += late or first_token_ns > 0
+            self.first_token_late += late
+
+    def unserved(self, record: UsageRecord) -> None:
+        """It never was: its client left, or it was refused."""
+        wait_ns, no_room = record.wait_ns, record.reason in NO_ROOM
+        if self.wait_ns and (no_room or wait_ns > self.wait_ns):
+            self.wait_promised += 1
+            self.wait_late += 1
+        if self.first_token_ns and (no_room or wait_ns > self.first_token_ns):
+            self.first_token_promised += 1
+            self.first_token_late += 1
+
+
+class Meter:
+    """Counts what ends. `record`, `refused`, `slowed` and `configure` are called on the event loop; `families` copies
+    first, so that another thread may read what it gives.
     """
 
-    def __init__(self, gauges: Callable[[], Gauges]) -> None:
+    def __init__(self, tiers: Mapping[str, Tier] | None = None) -> None:
+        self._tiers = {} if tiers is None else tiers
         self._series: dict[Labels, _Series] = {}
+        self._promises: dict[Labels, _Promises] = {}
         self._refusals: dict[Labels, int] = {}
         self._slowed: dict[Labels, int] = {}
         self._loans: dict[Labels, int] = {}
         self._known: dict[str, set[str]] = {}
-        self.registry = CollectorRegistry()
-        self.registry.register(_MeterCollector(self, gauges))
+
+    def configure(self, tiers: Mapping[str, Tier]) -> None:
+        """What ends from now on was promised this."""
+        self._tiers = tiers
+        for (_, tier), promises in self._promises.items():
+            self._promise(promises, tier)
 
     def record(self, record: UsageRecord) -> None:
         """An attempt ended, or a request was refused or left the queue."""
         series = self._series.get((record.tenant, record.model, record.tier))
         if series is None:
             series = self._open(record)
-        series.outcomes[record.outcome] += 1
+        outcome = record.outcome
+        series.outcomes[outcome] += 1
         if not record.replica and record.reason != RECALLED:
-            if record.outcome is Outcome.REFUSED:
+            if outcome is _REFUSED:
                 self.refused(record.tenant, record.reason)
+            if record.model and record.endpoint != LATER:
+                series.promises.unserved(record)
+            elif not record.model:
+                self._used(series, record)  # a job
             return
         series.retries += record.attempt > 1
         series.prompt += record.tokens_in
         series.cached += record.tokens_cached
         series.output += record.tokens_out
-        series.milli_gpu_ns += record.milli_gpu_ns
         if record.endpoint != LATER:  # which may wait for hours, and nobody for it
             self._time(series, record)
-        for loan in record.loans:
-            parties = (self._bounded("tenant", loan.lender), self._bounded("tenant", loan.borrower))
-            self._loans[parties] = self._loans.get(parties, 0) + loan.milli_gpu * (loan.end_ns - loan.start_ns)
+        self._used(series, record)
 
     def _time(self, series: _Series, record: UsageRecord) -> None:
-        series.wait.observe(record.wait_ns)
-        series.total.observe(record.total_ns)
-        if record.first_token_ns:
-            series.first_token.observe(record.first_token_ns)
+        wait_ns, first_token_ns, total_ns = record.wait_ns, record.first_token_ns, record.total_ns
+        series.wait.observe(wait_ns)
+        series.total.observe(total_ns)
+        if record.replica:
+            series.promises.ran(wait_ns, first_token_ns, total_ns)
+        else:
+            series.promises.unserved(record)
+        if first_token_ns:
+            series.first_token.observe(first_token_ns)
+            if record.stream and record.tokens_out > 1:
+                series.per_token.observe((total_ns - first_token_ns) // (record.tokens_out - 1))
 
     def refused(self, tenant: str, reason: str) -> None:
         """A request was refused; the gateway counts here those that never reached the core. tenant "" is unknown."""
@@ -192,55 +178,38 @@ class Meter:
         labels = (self._bounded("tenant", tenant), self._bounded("why", why))
         self._slowed[labels] = self._slowed.get(labels, 0) + 1
 
-    def render(self) -> bytes:
-        """All metrics in Prometheus's text format, CONTENT_TYPE."""
-        return generate_latest(self.registry)
-
-    def families(self) -> Iterator[Metric]:
-        """What was counted, as families. Copies first, since the event loop goes on counting."""
+    def families(self) -> Iterator[Family]:
+        """What was counted. Copies first, since the event loop goes on counting."""
         series = dict(self._series)
-        requests = CounterMetricFamily(
-            "commonpool_requests",
-            "Attempts at requests that ended, by how; less the retries they are the requests.",
-            labels=("tenant", "model", "tier", "outcome"),
-        )
-        retries = CounterMetricFamily("commonpool_retries", "Attempts beyond a first.", labels=("tenant", "model"))
-        tokens = CounterMetricFamily(
-            "commonpool_tokens",
-            "Tokens by kind; the kinds do not overlap.",
-            labels=("tenant", "model", "kind"),
-        )
-        use = CounterMetricFamily("commonpool_gpu_seconds", "GPU time used.", labels=("tenant", "model"))
-        for labels, one in series.items():
-            for outcome, count in one.outcomes.items():
-                requests.add_metric((*labels, outcome.value), count)
-        for names, group in _grouped(series, 0, 1).items():
-            prompt, cached = sum(one.prompt for one in group), sum(one.cached for one in group)
-            retries.add_metric(names, sum(one.retries for one in group))
-            tokens.add_metric((*names, "input"), prompt - cached)
-            tokens.add_metric((*names, "input_cached"), cached)
-            tokens.add_metric((*names, "output"), sum(one.output for one in group))
-            use.add_metric(names, sum(one.milli_gpu_ns for one in group) / _MILLI_GPU_NS_PER_GPU_S)
-        yield from (requests, retries, tokens, use)
+        yield from _of_requests(series)
+        wait, first, token, total = _HISTOGRAMS
+        yield _histogram(*wait, BUCKETS_S, series, lambda one: one.wait)
+        yield _histogram(*first, BUCKETS_S, series, lambda one: one.first_token)
+        yield _histogram(*token, TOKEN_BUCKETS_S, series, lambda one: one.per_token)
+        yield _histogram(*total, BUCKETS_S, series, lambda one: one.total)
+        yield from _of_promises(dict(self._promises))
+        refusals, slowed = dict(self._refusals), dict(self._slowed)
+        yield _counter("refusals", "Requests refused, by why.", ("tenant", "reason"), refusals.items())
+        text = "Errors held back, since the same was asked again too early."
+        yield _counter("slowed", text, ("tenant", "why"), slowed.items())
+        yield from _of_loans(dict(self._loans))
 
-        by_tier = _grouped(series, 0, 2)
-        yield _histogram("wait", "From arrival to dispatch.", by_tier, lambda one: one.wait)
-        yield _histogram(
-            "first_token", "From arrival to the answer's first byte.", by_tier, lambda one: one.first_token
-        )
-        yield _histogram("request", "From arrival to the end of what was dispatched.", by_tier, lambda one: one.total)
+    def render(self, others: Iterable[Family] = ()) -> bytes:
+        """What was counted and `others`, in Prometheus' text format (`exposition.CONTENT_TYPE`)."""
+        return render([*self.families(), *others])
 
-        refusals = CounterMetricFamily("commonpool_refusals", "Requests refused, by why.", labels=("tenant", "reason"))
-        for labels, count in dict(self._refusals).items():
-            refusals.add_metric(labels, count)
-        yield refusals
-        slowed = CounterMetricFamily(
-            "commonpool_slowed", "Errors held back, since the same was asked again too early.", labels=("tenant", "why")
-        )
-        for labels, count in dict(self._slowed).items():
-            slowed.add_metric(labels, count)
-        yield slowed
-        yield from _loan_families(dict(self._loans))
+    def _used(self, series: _Series, record: UsageRecord) -> None:
+        milli_gpu_ns, price = record.milli_gpu_ns, record.micro_per_gpu_hour
+        series.milli_gpu_ns += milli_gpu_ns
+        if price > 0:
+            series.cost += milli_gpu_ns * price
+        if record.loans:
+            self._lent(record.loans)
+
+    def _lent(self, loans: tuple[Loan, ...]) -> None:
+        for loan in loans:
+            parties = (self._bounded("tenant", loan.lender), self._bounded("tenant", loan.borrower))
+            self._loans[parties] = self._loans.get(parties, 0) + loan.milli_gpu * (loan.end_ns - loan.start_ns)
 
     def _open(self, record: UsageRecord) -> _Series:
         labels = (
@@ -250,7 +219,23 @@ class Meter:
         )
         if labels not in self._series and len(self._series) >= SERIES_MAX:
             labels = (OTHER, OTHER, OTHER)
-        return self._series.setdefault(labels, _Series())
+        series = self._series.get(labels)
+        if series is None:
+            tenant, _, tier = labels
+            series = self._series[labels] = _Series(self._promised(tenant, tier))
+        return series
+
+    def _promised(self, tenant: str, tier: str) -> _Promises:
+        promises = self._promises.get((tenant, tier))
+        if promises is None:
+            promises = self._promises[tenant, tier] = _Promises()
+            self._promise(promises, tier)
+        return promises
+
+    def _promise(self, promises: _Promises, name: str) -> None:
+        tier = self._tiers.get(name)
+        promises.wait_ns = (tier.queue_target_ns if tier else None) or 0
+        promises.first_token_ns = (tier.first_token_target_ns if tier else None) or 0
 
     def _bounded(self, label: str, value: str) -> str:
         known = self._known.get(label)
@@ -264,116 +249,83 @@ class Meter:
         return value
 
 
-class _MeterCollector(Collector):
-    """Joins what a meter counted with what is now."""
-
-    def __init__(self, meter: Meter, gauges: Callable[[], Gauges]) -> None:
-        self._meter = meter
-        self._gauges = gauges
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing: registering must not read the gauges."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """All families of one scrape."""
-        yield from self._meter.families()
-        yield from _gauge_families(self._gauges())
-        info = GaugeMetricFamily("commonpool_build_info", "The version that runs.", labels=("version", "python"))
-        info.add_metric((__version__, platform.python_version()), 1)
-        yield info
+_HISTOGRAMS: Final = (
+    ("wait_seconds", "From arrival to dispatch."),
+    ("first_token_seconds", "From arrival to the answer's first byte."),
+    ("output_token_seconds", "From one token of a stream to the next, on average over an answer."),
+    ("request_seconds", "From arrival to the end of what was dispatched."),
+)
 
 
-def _grouped(series: dict[Labels, _Series], *places: int) -> dict[Labels, list[_Series]]:
-    """The series by some of their labels."""
+def _of_requests(series: dict[Labels, _Series]) -> Iterator[Family]:
+    """Counters of (tenant, model), and of (tenant, model, tier, outcome)."""
+    outcomes = [
+        ((*labels, outcome.value), count) for labels, one in series.items() for outcome, count in one.outcomes.items()
+    ]
+    text = "Attempts at requests and jobs (model empty) that ended, by how."
+    yield _counter("requests", text, ("tenant", "model", "tier", "outcome"), outcomes)
     groups: dict[Labels, list[_Series]] = {}
-    for labels, one in series.items():
-        groups.setdefault(tuple(labels[place] for place in places), []).append(one)
-    return groups
+    for (tenant, model, _), one in series.items():
+        groups.setdefault((tenant, model), []).append(one)
+
+    def summed(pick: Callable[[_Series], int]) -> list[tuple[Labels, int]]:
+        return [(labels, sum(map(pick, group))) for labels, group in groups.items()]
+
+    of_model = ("tenant", "model")
+    yield _counter("retries", "Attempts beyond a first.", of_model, summed(lambda one: one.retries))
+    kinds: tuple[tuple[str, Callable[[_Series], int]], ...] = (
+        ("input", lambda one: one.prompt - one.cached),
+        ("input_cached", lambda one: one.cached),
+        ("output", lambda one: one.output),
+    )
+    tokens = [((*labels, kind), count) for kind, pick in kinds for labels, count in summed(pick)]
+    yield _counter("tokens", "Tokens by kind; the kinds do not overlap.", (*of_model, "kind"), tokens)
+    use = [(labels, ns / _MILLI_GPU_NS_PER_GPU_S) for labels, ns in summed(lambda one: one.milli_gpu_ns)]
+    yield _counter("gpu_seconds", "GPU time used, by jobs too (model empty).", of_model, use)
+    cost = [(labels, exact / COST_UNIT) for labels, exact in summed(lambda one: one.cost)]
+    yield _counter("cost_micro", "Charged for GPU time, in millionths of the currency.", of_model, cost)
+
+
+def _of_promises(promises: dict[Labels, _Promises]) -> Iterator[Family]:
+    tables: tuple[tuple[str, str, Callable[[_Promises], int]], ...] = (
+        (
+            "wait_promised",
+            "Attempts that show whether a queue_target was kept.",
+            lambda one: one.wait_promised,
+        ),
+        ("wait_late", "Those of them for which it was not.", lambda one: one.wait_late),
+        (
+            "first_token_promised",
+            "Attempts that show whether a first_token_target was kept.",
+            lambda one: one.first_token_promised,
+        ),
+        ("first_token_late", "Those of them for which it was not.", lambda one: one.first_token_late),
+    )
+    for name, text, pick in tables:
+        yield _counter(name, text, ("tenant", "tier"), [(labels, pick(one)) for labels, one in promises.items()])
+
+
+def _of_loans(loans: dict[Labels, int]) -> Iterator[Family]:
+    """Loans by (lender, borrower), as each party sees them; the pool's unowned part lends without being a tenant."""
+    for place, party in enumerate(("lent", "borrowed")):
+        sums: dict[Labels, int] = {}
+        for parties, milli_gpu_ns in loans.items():
+            if tenant := parties[place]:
+                sums[tenant,] = sums.get((tenant,), 0) + milli_gpu_ns
+        use = [(labels, ns / _MILLI_GPU_NS_PER_GPU_S) for labels, ns in sums.items()]
+        yield _counter(f"{party}_gpu_seconds", f"GPU time {party}, of loans that ended.", ("tenant",), use)
+
+
+def _counter(name: str, text: str, labels: Labels, samples: Iterable[tuple[Labels, float]]) -> Family:
+    return Family(name, "counter", text, labels, tuple(samples))
 
 
 def _histogram(
-    name: str, text: str, groups: dict[Labels, list[_Series]], pick: Callable[[_Series], _Histogram]
-) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(f"commonpool_{name}_seconds", text, labels=("tenant", "tier"))
-    for labels, group in groups.items():
-        histograms = [pick(one) for one in group]
-        cumulative = accumulate(map(sum, zip(*(one.counts for one in histograms), strict=True)))
-        bounds = [*(str(float(bound)) for bound in BUCKETS_S), "+Inf"]
-        total_ns = sum(one.sum_ns for one in histograms)
-        family.add_metric(labels, list(zip(bounds, cumulative, strict=True)), total_ns / NS_PER_S)
-    return family
-
-
-def _loan_families(loans: dict[Labels, int]) -> Iterator[Metric]:
-    """Loans by (lender, borrower), as each party sees them; the pool's unowned part lends without being a tenant."""
-    for place, party in enumerate(("lent", "borrowed")):
-        family = CounterMetricFamily(f"commonpool_{party}_gpu_seconds", f"GPU time {party}.", labels=("tenant",))
-        sums: dict[str, int] = {}
-        for parties, milli_gpu_ns in loans.items():
-            sums[parties[place]] = sums.get(parties[place], 0) + milli_gpu_ns
-        for tenant, milli_gpu_ns in sums.items():
-            if tenant:
-                family.add_metric((tenant,), milli_gpu_ns / _MILLI_GPU_NS_PER_GPU_S)
-        yield family
-
-
-def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
-    tenant = ("tenant",)
-    yield _gauge("tenant_guaranteed_gpus", "GPUs it can always have back.", tenant, gauges.tenants, _gpus("guaranteed"))
-    yield _gauge("tenant_in_use_gpus", "GPUs its work uses.", tenant, gauges.tenants, _gpus("in_use"))
-    yield _gauge("tenant_lent_gpus", "GPUs of its guarantee that others use.", tenant, gauges.tenants, _gpus("lent"))
-    yield _gauge("tenant_borrowed_gpus", "GPUs it uses above its guarantee.", tenant, gauges.tenants, _gpus("borrowed"))
-    yield _gauge("tenant_waiting_requests", "Requests in its queue.", tenant, gauges.tenants, lambda one: one.waiting)
-    yield _gauge("tenant_waiting_jobs", "Jobs in its queue.", tenant, gauges.tenants, lambda one: one.waiting_jobs)
-    yield _gauge("tenant_job_gpus", "GPUs that its jobs hold.", tenant, gauges.tenants, _gpus("by_jobs"))
-    releasable = _gpus("releasable")
-    yield _gauge("tenant_underused_gpus", "Unused for days; could be released.", tenant, gauges.tenants, releasable)
-    pool = ("pool",)
-    yield _gauge("pool_capacity_gpus", "GPUs that are there and healthy.", pool, gauges.pools, _gpus("capacity"))
-    yield _gauge("pool_free_gpus", "GPUs that nobody holds.", pool, gauges.pools, _gpus("free"))
-    yield _gauge("pool_fragmented_gpus", "Free, and of no use.", pool, gauges.pools, _gpus("fragmented"))
-    model = ("model",)
-    yield _gauge("model_wanted_replicas", "Replicas it should have.", model, gauges.models, lambda one: one.wanted)
-    yield _gauge("model_ready_replicas", "Replicas that are ready.", model, gauges.models, lambda one: one.ready)
-    yield _gauge("model_starting_replicas", "Replicas that start.", model, gauges.models, lambda one: one.starting)
-    yield _gauge(
-        "model_failed_starts", "Starts failed since the last good.", model, gauges.models, lambda one: one.failures
-    )
-    replica = ("replica", "model")
-    yield _gauge("replica_ready", "1 where it takes requests.", replica, gauges.replicas, lambda one: one.ready)
-    yield _gauge("replica_running_requests", "Slots in use.", replica, gauges.replicas, lambda one: one.running)
-    yield _gauge("replica_slots", "Sequences it runs at once.", replica, gauges.replicas, lambda one: one.slots)
-    yield from _books_families(gauges.books)
-    journal = (gauges.journal,)
-    yield _gauge("journal_backlog_bytes", "Usage not yet stored.", (), journal, lambda one: one.backlog_bytes)
-    yield _gauge("journal_healthy", "0 where usage cannot be recorded.", (), journal, lambda one: one.healthy)
-    yield _gauge(
-        "usage_writer_alarm", "1 where the store cannot be written.", (), journal, lambda one: one.writer_alarm
-    )
-
-
-def _books_families(books: tuple[BooksGauges, ...]) -> Iterator[Metric]:
-    pool = ("pool",)
-
-    def gpu_s(field: str) -> Callable[[BooksGauges], float]:
-        return lambda one: getattr(one, field) / _MILLI_GPU_NS_PER_GPU_S
-
-    yield _gauge("books_behind_seconds", "Since the end of the last closed hour.", pool, books, _behind_s)
-    yield _gauge("books_uncharged_gpu_seconds", "Of that hour, charged to nobody.", pool, books, gpu_s("uncharged"))
-    yield _gauge("books_unreported_gpu_seconds", "Of that hour, not seen to run.", pool, books, gpu_s("unreported"))
-
-
-def _behind_s(books: BooksGauges) -> float:
-    return books.behind_ns / NS_PER_S
-
-
-def _gauge(name: str, text: str, labels: Labels, values: Iterable[V], pick: Callable[[V], float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"commonpool_{name}", text, labels=labels)
-    for value in values:
-        family.add_metric(tuple(getattr(value, label) for label in labels), pick(value))
-    return family
-
-
-def _gpus(field: str) -> Callable[[TenantGauges | PoolGauges], float]:
-    return lambda gauges: getattr(gauges, field) / 1000
+    name: str,
+    text: str,
+    bounds: tuple[float, ...],
+    series: dict[Labels, _Series],
+    pick: Callable[[_Series], _Histogram],
+) -> Family:
+    samples = [(labels, Counts(tuple(pick(one).counts), pick(one).sum_ns / NS_PER_S)) for labels, one in series.items()]
+    return Family(name, "histogram", text, ("tenant", "model", "tier"), samples, bounds)

@@ -74,7 +74,7 @@ class Waits:
             window.samples.append((now_ns, record.wait_ns))
         elif record.outcome is Outcome.REFUSED:
             window.bin(now_ns).refused += 1
-        else:
+        elif record.outcome is not Outcome.COMPLETED:  # else it is an answer that was kept from before
             window.bin(now_ns).abandoned += 1
 
     def summary(self, tenant: str, now_ns: int) -> WaitSummary:

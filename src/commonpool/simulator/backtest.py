@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from commonpool.core.advice import Advice, Series, advise, high
+from commonpool.core.advice import NEVER_NS, Advice, Series, Verdict, advise, high
 from commonpool.core.forecast import HOURS_A_WEEK, WEEKS_KEPT
 from commonpool.core.model import NS_PER_HOUR, Job, Policy, Reason, Replica, Tenant, UsageRecord
 from commonpool.core.underuse import Demand as Known
@@ -22,8 +22,6 @@ from commonpool.simulator.policies.base import unpromised, with_tenants
 from commonpool.simulator.run import run
 from commonpool.simulator.workload import Arrival, Workload, workload
 
-# A wait longer than anything: of what was refused, since it can never fit.
-NEVER_NS: Final = 1 << 62
 ADVISED: Final = "advised"
 TODAY: Final = "today"
 PEAKS: Final = "static peaks"
@@ -46,22 +44,6 @@ class Setup(msgspec.Struct, frozen=True):
     capacity: int
     shared: bool
     quotas: dict[str, tuple[int, int]]
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """What a set-up made of one tenant's tasks. A wait is NEVER_NS where that part of them never starts.
-
-    Use is of tasks that came in the time tested; `borrowed` and `lent` are between tenants, what is nobody's left out.
-    """
-
-    tenant: str
-    tasks: int
-    refused: int
-    wait_ns_p50: int
-    wait_ns_p99: int
-    used_milli_gpu_ns: int
-    borrowed_milli_gpu_ns: int
-    lent_milli_gpu_ns: int
 
 
 class Trial(msgspec.Struct, frozen=True):

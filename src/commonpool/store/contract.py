@@ -9,7 +9,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from commonpool.core.model import NO_LIMITS, Limits, UsageRecord
+from commonpool.core.standing import Before, Passage
 from commonpool.store.accounts import AccountStore
+from commonpool.store.alerts import AlertStore
 from commonpool.store.audit import AuditStore
 from commonpool.store.jobs import JobStore
 from commonpool.store.later import LaterStore
@@ -17,6 +19,7 @@ from commonpool.store.ledger import LedgerStore
 from commonpool.store.prompts import PromptStore
 from commonpool.store.releases import ReleaseStore
 from commonpool.store.secrets import SecretStore
+from commonpool.store.waits import WaitStore
 
 Scope = Literal["data", "admin"]
 Filters = Mapping[str, Sequence[str]]
@@ -27,6 +30,7 @@ Place = tuple[int, str, int]  # of a record among all: arrived_ns, request_id, a
 TIMES = ("hour", "day")
 FILTERABLE = ("tenant", "app", "cost_center", "model", "version", "tier", "endpoint", "outcome", "pool")
 DIMENSIONS = FILTERABLE + TIMES
+RECORD_FILTERS = (*FILTERABLE, "reason")  # what single attempts can be found by
 
 
 class StoreError(Exception):
@@ -158,6 +162,8 @@ class Store(
     SecretStore,
     PromptStore,
     LaterStore,
+    WaitStore,
+    AlertStore,
     Protocol,
 ):
     """A whole store."""
@@ -178,12 +184,23 @@ class Store(
         """All attempts at a request, in order; empty where it is unknown."""
 
     def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None = None
+        self,
+        since_ns: int,
+        until_ns: int,
+        after: Place | None,
+        limit: int,
+        filters: Filters = NO_FILTERS,
+        *,
+        newest: bool = False,
     ) -> tuple[UsageRecord, ...]:
         """Attempts at what arrived in [since_ns, until_ns), by their places: the first `limit` after one, or of all.
 
-        `tenants` keeps theirs.
+        `filters` keeps what has one of the values of each of RECORD_FILTERS named; QueryError for other names. With
+        `newest` the order is turned round.
         """
+
+    def before(self, passage: Passage, longest_ns: int) -> Mapping[str, Before]:
+        """Who was before a request, by tenant (`core.standing.before`), of attempts that waited that long at most."""
 
     def add_key(self, key: Key) -> None:
         """Keeps a new key. StoreError where its id is taken."""

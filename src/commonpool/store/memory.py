@@ -1,11 +1,12 @@
 """The store in memory: the same contract without files, for tests and for simulations."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from commonpool.core.model import NS_PER_HOUR, Loan, UsageRecord
 from commonpool.core.pricing import exact_cost
+from commonpool.core.standing import NONE, Before, Passage
 from commonpool.store.contract import (
     NO_FILTERS,
     ConfigRevision,
@@ -18,12 +19,14 @@ from commonpool.store.contract import (
     UsageTable,
 )
 from commonpool.store.memory_accounts import MemoryAccounts
+from commonpool.store.memory_alerts import MemoryAlerts
 from commonpool.store.memory_audit import MemoryAudit
 from commonpool.store.memory_jobs import MemoryJobs
 from commonpool.store.memory_later import MemoryLater
 from commonpool.store.memory_ledger import MemoryLedger
 from commonpool.store.memory_releases import MemoryReleases
 from commonpool.store.memory_secrets import MemorySecrets
+from commonpool.store.memory_waits import MemoryWaits
 from commonpool.store.summary import (
     NS_PER_DAY,
     PERCENTS,
@@ -31,6 +34,7 @@ from commonpool.store.summary import (
     Quantiles,
     Query,
     Sums,
+    check_filters,
     check_range,
     day_label,
     hour_label,
@@ -39,7 +43,17 @@ from commonpool.store.summary import (
 )
 
 
-class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger, MemoryAccounts, MemoryAudit, MemorySecrets, MemoryLater):
+class MemoryStore(
+    MemoryJobs,
+    MemoryReleases,
+    MemoryLedger,
+    MemoryAccounts,
+    MemoryAudit,
+    MemorySecrets,
+    MemoryAlerts,
+    MemoryWaits,
+    MemoryLater,
+):
     """A `contract.Store` that forgets everything at its end and grows without bound until then."""
 
     def __init__(self) -> None:
@@ -51,7 +65,11 @@ class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger, MemoryAccounts, Memo
         """See `UsageSink.add_usage`."""
         differing: list[UsageRecord] = []
         for record in list(records):
-            if self._records.setdefault((record.request_id, record.attempt), record) != record:
+            key = record.request_id, record.attempt
+            if key not in self._records:
+                self._records[key] = record
+                self._waits.came.append(record)
+            elif self._records[key] != record:
                 differing.append(record)
             last = self._last_attempts.get(record.request_id, 0)
             self._last_attempts[record.request_id] = max(last, record.attempt)
@@ -103,15 +121,39 @@ class MemoryStore(MemoryJobs, MemoryReleases, MemoryLedger, MemoryAccounts, Memo
         return tuple(record for key, record in sorted(self._records.items()) if key[0] == request_id)
 
     def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None = None
+        self,
+        since_ns: int,
+        until_ns: int,
+        after: Place | None,
+        limit: int,
+        filters: Filters = NO_FILTERS,
+        *,
+        newest: bool = False,
     ) -> tuple[UsageRecord, ...]:
         """See `Store.records`."""
-        ordered = sorted(self._between(since_ns, until_ns), key=_place)
+        check_filters(filters)
+        ordered = sorted(self._between(since_ns, until_ns), key=_place, reverse=newest)
         return tuple(
             record
             for record in ordered
-            if (after is None or _place(record) > after) and (tenants is None or record.tenant in tenants)
+            if (after is None or (_place(record) < after if newest else _place(record) > after))
+            and all(getattr(record, name) in values for name, values in filters.items())
         )[:limit]
+
+    def before(self, passage: Passage, longest_ns: int) -> Mapping[str, Before]:
+        """See `Store.before`."""
+        found: dict[str, Before] = {}
+        since_ns, until_ns = passage.since_ns, passage.until_ns
+        for record in self._between(since_ns - longest_ns, until_ns + 1):
+            if record.model != passage.model or record.request_id == passage.request_id:
+                continue
+            started_ns = record.arrived_ns + record.wait_ns
+            waiting = record.arrived_ns < since_ns < started_ns
+            served = record.milli_gpu > 0 and since_ns < started_ns <= until_ns
+            if waiting or served:
+                known = found.get(record.tenant, NONE)
+                found[record.tenant] = known.plus(Before(int(waiting), int(served)))
+        return found
 
     def add_key(self, key: Key) -> None:
         """See `Store.add_key`."""

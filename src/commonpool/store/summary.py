@@ -8,7 +8,15 @@ import msgspec
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
 from commonpool.core.pricing import round_lines
 from commonpool.store import audit
-from commonpool.store.contract import DIMENSIONS, FILTERABLE, Filters, QueryError, UsageRow, UsageTable
+from commonpool.store.contract import (
+    DIMENSIONS,
+    FILTERABLE,
+    RECORD_FILTERS,
+    Filters,
+    QueryError,
+    UsageRow,
+    UsageTable,
+)
 
 Keys = tuple[str, ...]
 Quantiles = tuple[int | None, int | None]  # p50, p99
@@ -76,6 +84,13 @@ def check_range(since_ns: int, until_ns: int) -> None:
     for name, value in (("since_ns", since_ns), ("until_ns", until_ns)):
         if not 0 <= value <= NS_MAX:
             raise QueryError(f"{name} is {value}; a time is a number of nanoseconds from 0 to {NS_MAX}.")
+
+
+def check_filters(filters: Filters) -> None:
+    """QueryError where single attempts cannot be found by these."""
+    for name in filters:
+        if name not in RECORD_FILTERS:
+            raise QueryError(f"Records cannot be filtered by {name!r}; allowed are {', '.join(RECORD_FILTERS)}.")
 
 
 def check_audit(filters: Filters, since_ns: int, until_ns: int) -> None:

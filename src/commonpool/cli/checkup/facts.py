@@ -140,6 +140,7 @@ def _secrets(config: Config) -> tuple[tuple[File, ...], tuple[str, ...]]:
         "secrets.master_key": config.secrets.master_key,
         "secrets.previous_master_key": config.secrets.previous_master_key,
         "access.oidc.client_secret": None if config.access.oidc is None else config.access.oidc.client_secret,
+        **_of_channels(config),
     }
     for model in config.models.values():
         if isinstance(model.engine, AttachedEngine):
@@ -149,6 +150,17 @@ def _secrets(config: Config) -> tuple[tuple[File, ...], tuple[str, ...]]:
     unseen: list[str] = []
     missing = [f"{key} names {path}, which is not there" for key, path in named.items() if not path.exists()]
     return tuple(_files(dict.fromkeys(named.values()), unseen)), tuple(missing)
+
+
+def _of_channels(config: Config) -> dict[str, str | None]:
+    """What the channels of alerts keep secret, by key."""
+    found: dict[str, str | None] = {}
+    for name, channel in config.alerts.channels.items():
+        at = f"alerts.channels.{name}"
+        found |= {f"{at}.url": channel.url, f"{at}.secret": channel.secret}
+        if channel.mail is not None:
+            found[f"{at}.password"] = channel.mail.password
+    return found
 
 
 def _listeners(config: Config) -> list[tuple[str, Tls]]:

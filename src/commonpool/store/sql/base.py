@@ -2,15 +2,21 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from commonpool.core.billing import HourlySum, PostingSum
 from commonpool.core.ledger import Span, Standing
-from commonpool.core.model import UsageRecord
+from commonpool.core.model import Tier, UsageRecord
+from commonpool.core.standing import Before, Passage
+from commonpool.core.telling import Key as EpisodeKey
+from commonpool.core.telling import Silence
 from commonpool.core.underuse import Demand
+from commonpool.core.waits import Judged
+from commonpool.store import wait_rows
 from commonpool.store.accounts import Account, Session
+from commonpool.store.alerts import KeptEpisode
 from commonpool.store.audit import AuditEntry, Head
 from commonpool.store.books import Question, posting_question
 from commonpool.store.contract import NO_FILTERS, ConfigRevision, Filters, Key, LoanRow, Place, UsageTable
@@ -23,6 +29,7 @@ from commonpool.store.releases import Release
 from commonpool.store.secrets import DataKey
 from commonpool.store.sql import (
     accounts,
+    alerts,
     audit,
     configs,
     hour,
@@ -36,7 +43,9 @@ from commonpool.store.sql import (
     usage,
 )
 from commonpool.store.sql.connection import Connection
-from commonpool.store.summary import check_audit, check_range, query
+from commonpool.store.sql.waits import SqlRows
+from commonpool.store.summary import check_audit, check_filters, check_range, query
+from commonpool.store.waits import Counted, WaitTable
 
 
 class SqlStore(ABC):
@@ -89,11 +98,24 @@ class SqlStore(ABC):
             return usage.record(connection, request_id)
 
     def records(
-        self, since_ns: int, until_ns: int, after: Place | None, limit: int, tenants: Sequence[str] | None = None
+        self,
+        since_ns: int,
+        until_ns: int,
+        after: Place | None,
+        limit: int,
+        filters: Filters = NO_FILTERS,
+        *,
+        newest: bool = False,
     ) -> tuple[UsageRecord, ...]:
         """See `Store.records`."""
+        check_filters(filters)
         with self._snapshot() as connection:
-            return usage.records(connection, since_ns, until_ns, after, limit, tenants)
+            return usage.records(connection, since_ns, until_ns, after, limit, filters, newest=newest)
+
+    def before(self, passage: Passage, longest_ns: int) -> Mapping[str, Before]:
+        """See `Store.before`."""
+        with self._snapshot() as connection:
+            return usage.before(connection, passage, longest_ns)
 
     def add_key(self, key: Key) -> None:
         """See `Store.add_key`."""
@@ -159,6 +181,31 @@ class SqlStore(ABC):
         """See `AccountStore.end_session`."""
         with self._transaction(durable=True) as connection:
             accounts.end_session(connection, digest)
+
+    def save_alerts(self, kept: Iterable[KeptEpisode], forgotten: Collection[EpisodeKey] = ()) -> None:
+        """See `AlertStore.save_alerts`."""
+        with self._transaction(durable=False) as connection:
+            alerts.save_alerts(connection, kept, forgotten)
+
+    def alerts(self) -> tuple[KeptEpisode, ...]:
+        """See `AlertStore.alerts`."""
+        with self._snapshot() as connection:
+            return alerts.alerts(connection)
+
+    def save_silence(self, silence: Silence) -> None:
+        """See `AlertStore.save_silence`."""
+        with self._transaction(durable=True) as connection:
+            alerts.save_silence(connection, silence)
+
+    def silences(self) -> tuple[Silence, ...]:
+        """See `AlertStore.silences`."""
+        with self._snapshot() as connection:
+            return alerts.silences(connection)
+
+    def drop_silences(self, until_ns: int) -> None:
+        """See `AlertStore.drop_silences`."""
+        with self._transaction(durable=False) as connection:
+            alerts.drop_silences(connection, until_ns)
 
     def data_keys(self) -> tuple[DataKey, ...]:
         """See `SecretStore.data_keys`."""
@@ -449,3 +496,28 @@ class SqlStore(ABC):
         """See `LedgerStore.prune`."""
         with self._transaction(durable=False) as connection:
             return ledger.prune(connection, before_ns, limit)
+
+    def count_waits(self, tiers: Mapping[str, Tier], limit: int) -> Counted:
+        """See `WaitStore.count_waits`."""
+        with self._transaction(durable=False) as connection:
+            return wait_rows.count(SqlRows(connection), tiers, limit)
+
+    def roll_waits(self, until_ns: int) -> bool:
+        """See `WaitStore.roll_waits`."""
+        with self._transaction(durable=False) as connection:
+            return wait_rows.roll(SqlRows(connection), until_ns)
+
+    def forget_waits(self, windows_before_ns: int, hours_before_ns: int) -> None:
+        """See `WaitStore.forget_waits`."""
+        with self._transaction(durable=False) as connection:
+            wait_rows.forget(SqlRows(connection), windows_before_ns, hours_before_ns)
+
+    def waits(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Mapping[str, Sequence[str]]) -> WaitTable:
+        """See `WaitStore.waits`."""
+        with self._snapshot() as connection:
+            return wait_rows.table(SqlRows(connection), by, since_ns, until_ns, filters)
+
+    def judged_waits(self, since_ns: int, until_ns: int) -> Mapping[tuple[str, str], Judged]:
+        """See `WaitStore.judged_waits`."""
+        with self._snapshot() as connection:
+            return wait_rows.judged(SqlRows(connection), since_ns, until_ns)

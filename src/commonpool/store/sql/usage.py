@@ -11,7 +11,8 @@ import msgspec
 
 from commonpool.core.model import NS_PER_HOUR, Loan, LoanEnd, Outcome, TokenSource, UsageRecord, Wait
 from commonpool.core.pricing import exact_cost
-from commonpool.store.contract import LoanRow, Place, UsageTable
+from commonpool.core.standing import Before, Passage
+from commonpool.store.contract import Filters, LoanRow, Place, UsageTable
 from commonpool.store.sql.connection import Connection, Row, one_of
 from commonpool.store.sql.numbers import PART, both, joined, split, summed, summed_pair, total
 from commonpool.store.summary import NS_PER_DAY, PERCENTS, Keys, Quantiles, Query, Sums, day_label, hour_label, table
@@ -113,16 +114,34 @@ def records(
     until_ns: int,
     after: Place | None,
     limit: int,
-    tenants: Sequence[str] | None,
+    filters: Filters,
+    *,
+    newest: bool,
 ) -> tuple[UsageRecord, ...]:
-    """The first attempts of a period after a place, with their loans."""
-    own = "" if tenants is None else f" AND {one_of('tenant', tenants)}"
+    """The first or last attempts of a period after a place, with their loans."""
+    kept = "".join(f" AND {one_of(name, values)}" for name, values in filters.items())
+    sign, way = ("<", " DESC") if newest else (">", "")
+    first = (until_ns, "", 0) if newest else (-1, "", 0)
     return select_records(
         connection,
-        "arrived_ns >= ? AND arrived_ns < ? AND (arrived_ns, request_id, attempt) > (?, ?, ?)"
-        f"{own} ORDER BY arrived_ns, request_id, attempt LIMIT ?",
-        (since_ns, until_ns, *(after or (-1, "", 0)), *(tenants or ()), limit),
+        f"arrived_ns >= ? AND arrived_ns < ? AND (arrived_ns, request_id, attempt) {sign} (?, ?, ?)"
+        f"{kept} ORDER BY arrived_ns{way}, request_id{way}, attempt{way} LIMIT ?",
+        (since_ns, until_ns, *(after or first), *(value for values in filters.values() for value in values), limit),
     )
+
+
+def before(connection: Connection, passage: Passage, longest_ns: int) -> dict[str, Before]:
+    """See `Store.before`."""
+    started = "(arrived_ns + wait_ns)"
+    waiting = f"arrived_ns < ? AND {started} > ?"
+    served = f"{_DISPATCHED} AND {started} > ? AND {started} <= ?"
+    since, until = passage.since_ns, passage.until_ns
+    rows = connection.query(
+        f"SELECT tenant, {_count(waiting)}, {_count(served)} FROM usage AS u WHERE arrived_ns >= ? AND arrived_ns <= ?"  # noqa: S608 - values are bound
+        f" AND model = ? AND request_id <> ? AND {started} > ? GROUP BY tenant",
+        (since, since, since, until, since - longest_ns, until, passage.model, passage.request_id, since),
+    )
+    return {tenant: Before(were, got) for tenant, were, got in rows if were or got}
 
 
 def select_records(connection: Connection, which: str, values: Sequence[Any]) -> tuple[UsageRecord, ...]:

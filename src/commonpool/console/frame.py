@@ -1,0 +1,336 @@
+"""The frame of every page: who reads, in which language, zone and theme; what a page is; how it asks and answers.
+
+A page's `show` takes a `View` and returns what `View.render` makes. What the API refuses becomes a page that says so.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode
+from zoneinfo import ZoneInfo
+
+import jinja2
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from commonpool import __version__
+from commonpool.access import browsers
+from commonpool.access.permissions import Permission
+from commonpool.api import people_wire
+from commonpool.api.login import FORMS
+from commonpool.api.visits import headers_of
+from commonpool.console import figures, files, languages
+from commonpool.console.asking import Problem, RefusedError, Value, ask
+from commonpool.console.languages import Words
+from commonpool.console.sharing import Shared
+
+HEADERS: Final = FORMS
+FORM_BYTES_MAX: Final = 1024 * 1024  # a configuration in a text area fits
+FIELDS_MAX: Final = 200
+SEE_OTHER: Final = 303
+ACCEPTED: Final = 202
+FORBIDDEN: Final = 403
+SHOWN_S: Final = 4.0  # how old a refresh may be that somebody else has asked for
+WITHIN_S: Final = 2.0  # a page waits so long for a part of it
+SLOW_S: Final = 60.0  # the same of an answer that changes slowly; the books are closed by the hour
+THEMES: Final = ("auto", "light", "dark")
+LANGUAGE, THEME, ZONE = "commonpool-language", "commonpool-theme", "commonpool-zone"  # cookies
+_ZONE: Final = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,2}")
+
+Group = Literal["now", "work", "money", "access"]
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Form(msgspec.Struct, frozen=True):
+    """The fields of a form, of which the last one of a name counts, and all the values of a name."""
+
+    fields: Mapping[str, str]
+    pairs: tuple[tuple[str, str], ...]
+
+    def get(self, name: str, usual: str = "") -> str:
+        return self.fields.get(name, usual).strip()
+
+    def all(self, name: str) -> tuple[str, ...]:
+        return tuple(value for key, value in self.pairs if key == name)
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page, or with `act` what a form posts to.
+
+    `name` is its key in the languages: `NAME.title` is its title and its word in the menu. It is in the menu where it
+    has a `group`, for whoever has one of the permissions it `needs`, anywhere or, where it is the `platform`'s, there;
+    `key` is its letter after `g`. An `open` one is for everybody, and knows nobody.
+    Of a `shared` one what is live follows from what the reader may do alone, so those who may the same share it.
+    """
+
+    path: str
+    name: str
+    show: "Show | None" = None
+    act: "Act | None" = None
+    needs: tuple[Permission, ...] = ()
+    group: Group | None = None
+    key: str = ""
+    platform: bool = False
+    open: bool = False
+    shared: bool = False
+
+
+class Look(msgspec.Struct, frozen=True):
+    """How somebody wants to read: words, time zone and theme. `zone_known`: the browser has said it."""
+
+    words: Words
+    zone: ZoneInfo
+    zone_known: bool
+    theme: str
+
+
+class View:
+    """One visit of a page. `me` is None where nobody is known, and for pages that need nobody."""
+
+    def __init__(self, house: "House", request: Request, page: Page, look: Look, me: people_wire.Me | None) -> None:
+        self._house = house
+        self.request = request
+        self.page = page
+        self.look = look
+        self.me = me
+
+    @property
+    def words(self) -> Words:
+        return self.look.words
+
+    @property
+    def now_ns(self) -> int:
+        """The time, since the epoch."""
+        return self._house.clock()
+
+    @property
+    def path(self) -> dict[str, str]:
+        """What the page's path names: `/tenants/{name}`."""
+        return dict(self.request.path_params)
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query_params
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether only what is live is asked for."""
+        return "hx-request" in self.request.headers
+
+    def may(self, permission: str, tenant: str | None = None) -> bool:
+        """Whether the reader has this permission: to this tenant, or anywhere. The API decides; this only hides."""
+        for each in self.me.may if self.me else ():
+            if each.permission == permission:
+                return tenant is None or each.tenants is None or tenant in each.tenants
+        return False
+
+    def may_platform(self, permission: str) -> bool:
+        """Whether the reader has this permission for what is the platform's."""
+        return any(each.permission == permission and each.platform for each in (self.me.may if self.me else ()))
+
+    async def get(self, path: str, answer: type[T], **query: Value) -> T:
+        """What the API answers to the reader. Raises RefusedError, which becomes a page."""
+        return await ask(self.request, "GET", path, answer, query)
+
+    async def attempt(self, path: str, answer: type[T], **query: Value) -> T | Problem:
+        """The same for a part of a page that says itself what it did not get."""
+        try:
+            return await self.get(path, answer, **query)
+        except RefusedError as error:
+            return Problem(error.status, str(error))
+
+    async def wish(self, needs: Permission, path: str, answer: type[T], **query: Value) -> T | Problem:
+        """The same, but not asked where the reader has this permission nowhere: the audit log is not for layouts."""
+        if not self.may(needs):
+            return Problem(FORBIDDEN, "")
+        return await self.attempt(path, answer, **query)
+
+    async def slow(self, needs: Permission, path: str, answer: type[T], **query: Value) -> T | Problem:
+        """The same of what changes slowly, as the books do: at most `SLOW_S` old, shared by those who may the same.
+
+        What takes longer than `WITHIN_S` is worked out meanwhile; the page says so, and has it at a later refresh.
+        """
+        if not self.may(needs):
+            return Problem(FORBIDDEN, "")
+        key = msgspec.json.encode((path, sorted(query.items()), self.me.may if self.me else ()))
+        asked = self._house.shared.get(key, SLOW_S, lambda: self.attempt(path, answer, **query))
+        try:
+            return await asyncio.wait_for(asked, WITHIN_S)
+        except TimeoutError:
+            return Problem(ACCEPTED, "")
+
+    async def send(self, method: str, path: str, answer: type[T], body: Any = None, **query: Value) -> T:
+        """Have the API change something, as the reader. Raises RefusedError."""
+        return await ask(self.request, method, path, answer, query, body)
+
+    def render(self, template: str, *, code: int = 200, **values: Any) -> Response:
+        """The page; of a visit that only refreshes it, what is in its block `live`."""
+        content = self._house.render(template, self, "bare.html" if self.refreshes else "frame.html", values)
+        return HTMLResponse(content, code, HEADERS)
+
+    def go(self, path: str, said: str = "") -> Response:
+        """Go on to a page of ours after a change; there the message of the key `said` is shown."""
+        where = browsers.local_path(path)
+        if said:
+            where += ("&" if "?" in where else "?") + urlencode({"said": said})
+        return RedirectResponse(where, SEE_OTHER, HEADERS)
+
+
+Show = Callable[[View], Awaitable[Response]]
+Act = Callable[[View, Form], Awaitable[Response]]
+Serve = Callable[[Request], Awaitable[Response]]
+
+
+class House:
+    """What the pages have in common, made once: templates, words, files, the menu; `clock` gives ns since the epoch."""
+
+    def __init__(self, pages: Sequence[Page], clock: Callable[[], int] = time.time_ns) -> None:
+        self.pages = tuple(pages)
+        self.clock = clock
+        self.shared = Shared(time.monotonic)
+        self.words = languages.load()
+        self.files = files.load()
+        self.environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("commonpool.console", "templates"),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+            auto_reload=False,
+        )
+        self.environment.globals.update(
+            version=__version__,
+            files=self.files.addresses,
+            languages=languages.LANGUAGES,
+            themes=THEMES,
+            figures=figures,
+        )
+        self.environment.tests["problem"] = lambda value: isinstance(value, Problem)
+
+    def routes(self) -> list[BaseRoute]:
+        made: list[BaseRoute] = list(self.files.routes)
+        for page in self.pages:
+            if page.show is not None:
+                made.append(Route(page.path, self._served(page, page.show), methods=["GET"]))
+            if page.act is not None:
+                made.append(Route(page.path, self._served(page, _of_form(page.act)), methods=["POST"]))
+        return made
+
+    def render(self, template: str, view: View, layout: str, values: Mapping[str, Any]) -> str:
+        zone = view.look.zone
+        query = [(name, value) for name, value in view.request.query_params.multi_items() if name != "said"]
+        said = view.query.get("said", "")
+        return self.environment.get_template(template).render(
+            layout=layout,
+            view=view,
+            me=view.me,
+            may=view.may,
+            may_platform=view.may_platform,
+            t=view.words,
+            look=view.look,
+            here=quote(view.request.url.path) + (f"?{urlencode(query)}" if query else ""),
+            menu=self._menu(view),
+            said=said if view.words.has(said) else "",
+            moment=lambda at_ns: figures.moment(at_ns, zone),
+            clock=lambda at_ns: figures.clock(at_ns, zone),
+            day=lambda at_ns: figures.day(at_ns, zone),
+            **values,
+        )
+
+    def _menu(self, view: View) -> dict[str, list[Page]]:
+        groups: dict[str, list[Page]] = {}
+        for page in self.pages:
+            able = view.may_platform if page.platform else view.may
+            if page.group is not None and view.me and (not page.needs or any(map(able, page.needs))):
+                groups.setdefault(page.group, []).append(page)
+        return groups
+
+    def _served(self, page: Page, answer: Show) -> Serve:
+        """The same where the reader is known, and what the API refuses is said on a page."""
+
+        async def serve(request: Request) -> Response:
+            view = View(self, request, page, self.look(request), None)
+            try:
+                if not page.open:
+                    view.me = await view.get("/admin/v1/me", people_wire.Me)
+                if page.shared and view.refreshes:
+                    return await self.shared.get(_alike(view), SHOWN_S, lambda: answer(view))
+                return await answer(view)
+            except ClientDisconnect:
+                return Response(status_code=400)  # nobody reads it
+            except RefusedError as error:
+                return self._refused(view, error)
+            except Exception:
+                log.exception("the page %s failed", request.url.path)
+                return self._refused(view, RefusedError(500, "the console failed at this; the product's log says why"))
+
+        return serve
+
+    def _refused(self, view: View, error: RefusedError) -> Response:
+        return view.render("refused.html", code=error.status, problem=Problem(error.status, str(error)))
+
+    def look(self, request: Request) -> Look:
+        """As the reader's cookies say, else their browser; the zone is UTC until the browser has said its own."""
+        language = request.cookies.get(LANGUAGE, "")
+        if language not in languages.LANGUAGES:
+            language = languages.preferred(request.headers.get("accept-language", ""))
+        theme = request.cookies.get(THEME, "")
+        zone = _zone(request.cookies.get(ZONE, ""))
+        return Look(
+            words=self.words[language],
+            zone=zone or ZoneInfo("UTC"),
+            zone_known=zone is not None,
+            theme=theme if theme in THEMES else "auto",
+        )
+
+
+def _zone(name: str) -> ZoneInfo | None:
+    """The time zone of this name, where there is one."""
+    try:
+        return ZoneInfo(name) if _ZONE.fullmatch(name) else None
+    except (KeyError, ValueError, OSError):
+        return None
+
+
+def _of_form(act: Act) -> Show:
+    async def answer(view: View) -> Response:
+        return await act(view, await _form(view.request))
+
+    return answer
+
+
+def _alike(view: View) -> bytes:
+    """What a refresh follows from: the page, how it is read, and what the reader may see."""
+    look, url = view.look, view.request.url
+    return msgspec.json.encode(
+        (url.path, url.query, look.words.language, look.zone.key, look.zone_known, view.me.may if view.me else ())
+    )
+
+
+async def together(*questions: Awaitable[Any]) -> list[Any]:
+    """The answers of several questions, asked at the same time."""
+    return await asyncio.gather(*questions)
+
+
+async def _form(request: Request) -> Form:
+    """The fields of a form, if it is one of ours. Raises RefusedError."""
+    if not browsers.is_own_page(headers_of(request)):
+        raise RefusedError(403, "this form was not sent by a page of this host; open the page and try again")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > FORM_BYTES_MAX:
+            raise RefusedError(413, f"the form is longer than {FORM_BYTES_MAX} bytes; send less, or use the command")
+    try:
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+    except ValueError:
+        raise RefusedError(400, "the form cannot be read; open the page and try again") from None
+    return Form(dict(pairs), tuple(pairs))

@@ -1,0 +1,310 @@
+"""What is wrong now: facts in, troubles out. Pure, and the one place that knows; `status` warns of the same things.
+
+A sentence about a tenant names no other one, since its own channels are told it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from commonpool.config.quantities import format_duration, format_gpu, format_money, format_part
+from commonpool.core.alerts import MINUTE_NS, Trouble
+from commonpool.core.burn import Promise
+from commonpool.core.model import NS_PER_HOUR, NS_PER_S
+from commonpool.core.underuse import Underuse
+from commonpool.core.views import BudgetView, ModelView, PoolView, TenantView
+
+STARVING_PERCENT: Final = 90
+BEHIND_NS: Final = 2 * NS_PER_HOUR  # an hour that is not in the books so long after its beginning
+DAY_NS: Final = 24 * NS_PER_HOUR
+EXPIRES_NS: Final = 30 * DAY_NS  # a month to renew a certificate in, as `commonpool doctor` has it
+ENDING_NS: Final = 3 * DAY_NS
+BURNING: Final = {"page": "promise_burning_fast", "ticket": "promise_burning"}
+PROMISED: Final = {"queue": "in the queue", "first_token": "before the first token"}
+NEW_BOOKS: Final = frozenset({"reconciliation_difference", "held_difference"})
+AWAY: Final = ("journal_away", "store_away", "audit_away", "audit_broken", "prompts_away", "later_away")
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A tenant's oldest request in the queue of a model: how long it has waited, and its max_wait."""
+
+    tenant: str
+    model: str
+    pool: str
+    wait_ns: int
+    max_wait_ns: int
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A replica, and the state that people are shown."""
+
+    replica: str
+    model: str
+    pool: str
+    state: str
+
+
+class Booked(msgspec.Struct, frozen=True):
+    """The end of the last closed hour of a pool."""
+
+    pool: str
+    until_ns: int
+
+
+class Ends(msgspec.Struct, frozen=True):
+    """When the certificate of a listener ends, or why that cannot be said, a sentence."""
+
+    listener: str
+    ends_ns: int
+    problem: str = ""
+
+
+class Away(msgspec.Struct, frozen=True):
+    """Why something that is kept cannot be kept now, each a sentence; "" where it can."""
+
+    journal: str = ""
+    store: str = ""
+    audit: str = ""
+    tampered: str = ""
+    prompts: str = ""
+    later: str = ""
+
+
+class Failing(msgspec.Struct, frozen=True):
+    """A channel that could not be told, and why, without a full stop; `tenant` is whose it is."""
+
+    channel: str
+    tenant: str
+    why: str
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """All that is known of the product now. `pools` of tenants and models are named in their views.
+
+    `overdue` is how many milli_gpu each lender needs back that should be back. `booked` is empty until the first hour
+    is closed since the start; `promises` until they were first looked at. `books` are troubles that the books have
+    found themselves. `missing` are nodes that are configured and not there, `stray` holders on such ones, with pools.
+    """
+
+    now_ns: int
+    currency: str = ""
+    tenants: Sequence[TenantView] = ()
+    pools: Sequence[PoolView] = ()
+    models: Sequence[ModelView] = ()
+    promises: Sequence[Promise] = ()
+    waiting: Sequence[Waiting] = ()
+    overdue: dict[str, int] = {}
+    running: Sequence[Running] = ()
+    books: Sequence[Trouble] = ()
+    booked: Sequence[Booked] = ()
+    away: Away = Away()
+    budgets: dict[str, BudgetView] = {}
+    underuse: Sequence[Underuse] = ()
+    missing: Sequence[tuple[str, str]] = ()  # pool, node
+    stray: Sequence[tuple[str, str, str]] = ()  # pool, node, holder
+    certificates: Sequence[Ends] = ()
+    behind_ns: int = 0  # the machine's clock at the start
+    failing: Sequence[Failing] = ()
+
+
+def troubles(facts: Facts) -> list[Trouble]:
+    """Everything that is wrong, at most once each."""
+    found = [
+        *_away(facts.away),
+        *_clock(facts.behind_ns),
+        *_books(facts),
+        *_pools(facts.pools),
+        *_nodes(facts),
+        *_models(facts.models),
+        *_replicas(facts.running),
+        *_promises(facts),
+        *_waiting(facts.waiting),
+        *_loans(facts),
+        *_budgets(facts),
+        *_certificates(facts),
+        *_failing(facts.failing),
+        *_underuse(facts.underuse),
+    ]
+    return list({each.id: each for each in found}.values())
+
+
+def unknown(facts: Facts) -> frozenset[str]:
+    """The conditions of which these facts say nothing: what was found of them before stands."""
+    names = set() if facts.promises else set(BURNING.values())
+    return frozenset(names if facts.booked else names | NEW_BOOKS)
+
+
+def pool_of(facts: Facts) -> dict[str, str]:
+    """The pool of each tenant."""
+    return {each.tenant: each.pool for each in facts.tenants}
+
+
+def _away(away: Away) -> Iterator[Trouble]:
+    for name, sentence in zip(AWAY, msgspec.structs.astuple(away), strict=True):
+        if sentence:
+            yield Trouble(name, sentence)
+
+
+def _clock(behind_ns: int) -> Iterator[Trouble]:
+    if behind_ns:
+        yield Trouble(
+            "clock_behind",
+            f"The machine's clock was {behind_ns // NS_PER_S} s behind what was noted last when the product started, so"
+            " its times go on from there: set the clock, then start the product again.",
+        )
+
+
+def _books(facts: Facts) -> Iterator[Trouble]:
+    yield from facts.books
+    stopped = {each.pool for each in facts.books if each.name == "books_behind"}
+    for each in facts.booked:
+        if facts.now_ns - each.until_ns > BEHIND_NS and each.pool not in stopped:
+            length = format_duration((facts.now_ns - each.until_ns) // MINUTE_NS * MINUTE_NS)
+            yield Trouble("books_behind", f"The books of pool {each.pool} are {length} behind.", pool=each.pool)
+
+
+def _pools(pools: Iterable[PoolView]) -> Iterator[Trouble]:
+    for each in pools:
+        if each.scaled:
+            yield Trouble(
+                "guarantees_scaled",
+                f"More is guaranteed in pool {each.pool} than the {format_gpu(each.capacity)} that are there, so the "
+                "guarantees are scaled down pro rata.",
+                pool=each.pool,
+            )
+
+
+def _nodes(facts: Facts) -> Iterator[Trouble]:
+    for pool, node in facts.missing:
+        yield Trouble("node_lost", f"Node {node} of pool {pool} is not there.", pool=pool, about=(("node", node),))
+    for pool, node, holder in facts.stray:
+        yield Trouble(
+            "node_stray",
+            f"Node {node} is not there any more, and {holder} still runs on it.",
+            pool=pool,
+            about=(("node", node), ("holder", holder)),
+        )
+
+
+def _models(models: Iterable[ModelView]) -> Iterator[Trouble]:
+    for each in models:
+        if not each.ready and (each.wanted or each.broken):
+            why = each.error or each.unplaced or "It has not started yet."
+            yield Trouble(
+                "model_down",
+                f"No replica of model {each.model} is ready. {why}",
+                pool=each.pool,
+                about=(("model", each.model),),
+            )
+
+
+def _replicas(running: Iterable[Running]) -> Iterator[Trouble]:
+    for each in running:
+        about = (("model", each.model), ("replica", each.replica))
+        if each.state == "unknown":
+            yield Trouble(
+                "engine_unknown",
+                f"Replica {each.replica} of model {each.model} says that it is too busy to say how it is.",
+                pool=each.pool,
+                about=about,
+            )
+        elif each.state == "failing":
+            yield Trouble(
+                "replica_failing",
+                f"Attempts on replica {each.replica} of model {each.model} failed, so it gets little or nothing.",
+                pool=each.pool,
+                about=about,
+            )
+
+
+def _promises(facts: Facts) -> Iterator[Trouble]:
+    pools = pool_of(facts)
+    for each in facts.promises:
+        rule = each.burning
+        if rule is None or each.tenant not in pools:
+            continue
+        burn = next(burn for burn in each.burns if burn.over_ns == rule.long_ns)
+        yield Trouble(
+            BURNING[rule.severity],
+            f"Of what tier {each.tier} of tenant {each.tenant} was promised {PROMISED[each.name]} in the last "
+            f"{format_duration(rule.long_ns)}, {burn.late} of {burn.promised} were late: {burn.rate or 0:.1f} times "
+            "what is allowed.",
+            tenant=each.tenant,
+            pool=pools[each.tenant],
+            about=(("tier", each.tier), ("promise", each.name)),
+        )
+
+
+def _waiting(waiting: Iterable[Waiting]) -> Iterator[Trouble]:
+    for each in waiting:
+        if each.wait_ns * 100 >= each.max_wait_ns * STARVING_PERCENT:
+            yield Trouble(
+                "starvation_near",
+                f"The oldest request of tenant {each.tenant} for model {each.model} has waited for "
+                f"{each.wait_ns // NS_PER_S} s, of a max_wait of {format_duration(each.max_wait_ns)}.",
+                tenant=each.tenant,
+                pool=each.pool,
+                about=(("model", each.model),),
+            )
+
+
+def _loans(facts: Facts) -> Iterator[Trouble]:
+    pools = pool_of(facts)
+    for lender, milli_gpu in facts.overdue.items():
+        if lender in pools:
+            yield Trouble(
+                "loan_overdue",
+                f"Tenant {lender} has work waiting and is under its guarantee, and {format_gpu(milli_gpu)} that it has "
+                "lent should be back.",
+                tenant=lender,
+                pool=pools[lender],
+            )
+
+
+def _budgets(facts: Facts) -> Iterator[Trouble]:
+    pools = pool_of(facts)
+    for name, view in facts.budgets.items():
+        hard = view.spent >= view.limit
+        if hard or view.soft:
+            said = (
+                f"Tenant {name} has spent {format_part(view.spent, view.limit)} of its budget of "
+                f"{format_money(view.limit)} {facts.currency} this month"
+            )
+            end = (
+                ", so what it asks for is refused until the month is over, or the budget is raised."
+                if hard
+                else "; what exceeds that will be refused: raise it, or let it use less."
+            )
+            condition = "budget_hard" if hard else "budget_soft"
+            yield Trouble(condition, said + end, tenant=name, pool=pools.get(name, ""))
+
+
+def _certificates(facts: Facts) -> Iterator[Trouble]:
+    for each in facts.certificates:
+        about = (("listener", each.listener),)
+        left_ns = each.ends_ns - facts.now_ns
+        if each.problem:
+            yield Trouble("certificate_ending", each.problem, about=about)
+        elif left_ns < EXPIRES_NS:
+            yield Trouble(
+                "certificate_ending" if left_ns < ENDING_NS else "certificate_expires",
+                f"The certificate of listen.{each.listener}_tls ends in {max(0, left_ns) // DAY_NS} days; renew it in"
+                " place.",
+                about=about,
+            )
+
+
+def _failing(failing: Iterable[Failing]) -> Iterator[Trouble]:
+    for each in failing:
+        yield Trouble(
+            "channel_failing",
+            f"Alerts cannot be delivered by channel {each.channel}: {each.why}.",
+            tenant=each.tenant,
+            about=(("channel", each.channel),),
+        )
+
+
+def _underuse(underused: Iterable[Underuse]) -> Iterator[Trouble]:
+    for each in underused:
+        yield Trouble("underuse", each.sentence, tenant=each.tenant, pool=each.pool)

@@ -1,0 +1,161 @@
+"""Given a real product under load, when people open its console in a real browser, then they see what is theirs."""
+
+import re
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from commonpool.console import PAGES
+from tests.console.conftest import Visitor
+from tests.console.world import World
+
+# Pages without a name of something in their path; the others are reached from these.
+NAMED = ("/tenants/support", "/models/chat")
+PATHS = ("/playground", *NAMED, *(page.path for page in PAGES if page.show and "{" not in page.path))
+SERIOUS = ("serious", "critical")
+
+
+def quota(page: Page, tenant: str, column: int) -> object:
+    """A cell of the table of quotas: 4 is what is lent, 5 what is borrowed."""
+    return page.locator("#quota tbody tr", has=page.get_by_role("link", name=tenant, exact=True)).locator(
+        f"td:nth-child({column + 1})"
+    )
+
+
+def test_a_tenant_sees_its_own_and_the_platform_everything(running: World, visitor: Visitor, chromium: Browser) -> None:
+    page = visitor.log_in("bo")
+    expect(page.locator("#quota tbody th")).to_have_text(["support"])
+    expect(page.locator("#menu")).not_to_contain_text("Platform")
+    assert visitor.faults == []
+    answer = page.goto("/tenants/research")
+    assert answer is not None
+    assert answer.status == 404  # what is foreign is as what does not exist
+    expect(page.locator("body")).not_to_contain_text("0.25 GPU")
+    platform = Visitor(running, chromium)
+    page = platform.log_in("ann")
+    expect(page.locator("#quota tbody th")).to_have_count(3)
+    page.click("#menu a[href='/platform']")
+    expect(page.locator("h1")).to_have_text("Platform")
+    expect(page.locator("#map li")).to_have_count(2)
+    assert platform.faults == []
+    platform.context.close()
+
+
+def test_a_loan_appears_and_returns_without_a_reload(running: World, visitor: Visitor) -> None:
+    page = visitor.log_in("bo")
+    page.evaluate("window.marked = true")  # it is gone where the page is loaded again
+    page.locator("#quota a").first.focus()
+    with running.load("research", 6):
+        expect(quota(page, "support", 4)).to_contain_text(re.compile(r"[1-9.]+ GPU"))  # type: ignore[arg-type]
+        expect(page.locator("#decisions")).to_contain_text("research borrows")
+    expect(quota(page, "support", 4)).to_have_text("0 GPU")  # type: ignore[arg-type]
+    assert page.evaluate("window.marked") is True
+    assert page.evaluate("document.activeElement.closest('#quota') !== null")  # where the reader was, the reader is
+
+
+def test_who_may_not_is_told_so(running: World, visitor: Visitor) -> None:
+    page = visitor.page
+    answer = page.goto("/")
+    assert answer is not None
+    assert answer.status == 401
+    expect(page.locator("h1")).to_have_text("Log in first")
+    page.get_by_role("link", name="Log in").last.click()
+    expect(page).to_have_url(re.compile(r"/login\?next="))
+    page = visitor.log_in("vera")  # who has an account, and no role
+    expect(page.locator("h1")).to_have_text("Not allowed")
+    del running
+
+
+def test_language_theme_zone_and_keys(visitor: Visitor) -> None:
+    page = visitor.log_in("bo")
+    expect(page.locator("#zone")).to_have_text("Times are in Asia/Shanghai.")
+    page.get_by_role("button", name="中文").click()
+    expect(page.locator("h1")).to_have_text("总览")
+    expect(page.locator("html")).to_have_attribute("lang", "zh")
+    page.get_by_role("button", name="English").click()
+    expect(page.locator("h1")).to_have_text("Overview")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Dark", exact=True).click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("y")
+    expect(page.locator("h1")).to_have_text("Playground")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+
+
+def test_the_playground_asks_as_the_app_of_the_key(running: World, visitor: Visitor) -> None:
+    page = visitor.log_in("bo")
+    page.goto("/playground")
+    page.fill("[name=key]", running.keys["support"])
+    page.fill("[name=prompt]", "Hello")
+    page.click("#send")
+    expect(page.locator("#answer")).to_contain_text("lorem lorem")
+    expect(page.locator("#tokens-out")).to_have_text("10")
+    expect(page.locator("#whole")).to_contain_text(" s")
+    request_id = page.locator("#request").inner_text()
+    story = running.control("GET", f"/admin/v1/requests/{request_id}")
+    assert story["attempts"][0]["tenant"] == "support"
+    page.fill("[name=key]", running.admin["authorization"].removeprefix("Bearer "))
+    page.click("#send")
+    expect(page.locator("#failed")).to_contain_text("not the key of an app")
+    assert running.keys["support"] not in page.content()
+
+
+def test_a_job_is_submitted_seen_on_the_map_and_ended(running: World, visitor: Visitor) -> None:
+    page = visitor.log_in("ann")
+    page.goto("/jobs/new")
+    page.select_option("[name=tenant]", "support")
+    page.fill("[name=command]", "sh -c 'echo begun; exec sleep 600'")
+    page.fill("[name=cwd]", str(running.product.folder))
+    page.fill("[name=gpus]", "0.5")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator(".said")).to_have_text("The job was submitted.")
+    expect(page.locator(".log")).to_have_text("begun")  # without a reload
+    job = page.url.rpartition("/")[2].partition("?")[0]
+    page.goto("/devices")
+    node = page.locator("#map li", has_text=job)
+    expect(node.locator("g.part")).to_have_count(1)
+    node.locator("summary").click()
+    for _ in range(2):
+        with page.expect_response(re.compile("/devices$")):
+            pass
+    expect(node.locator("details")).to_have_attribute("open", "")  # what the reader has opened stays open
+    node.get_by_role("link", name=job).click()
+    page.on("dialog", lambda question: question.accept())
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator(".said")).to_have_text("The job was cancelled.")
+    expect(page.locator("#standing")).to_contain_text("cancelled")
+    page.goto("/jobs?tenant=support")
+    expect(page.locator("body")).not_to_contain_text(job)
+    assert visitor.faults == []
+
+
+def test_every_page_is_for_everybody(visitor: Visitor) -> None:
+    """axe-core finds nothing serious, no page is wider than a phone, and the browser has nothing to complain of."""
+    page = visitor.log_in("ann")
+    axe = Axe()
+    found: list[str] = []
+    for path in PATHS:
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.emulate_media(color_scheme="light")
+        answer = page.goto(path)
+        found += [] if answer and answer.ok else [f"{path} cannot be shown: {page.locator('main').inner_text()}"]
+        found += faults(axe, page, f"{path} light", {"resultTypes": ["violations"]})
+        page.emulate_media(color_scheme="dark")  # the same page in other colours
+        found += faults(axe, page, f"{path} dark", {"runOnly": {"type": "rule", "values": ["color-contrast"]}})
+        page.set_viewport_size({"width": 375, "height": 800})
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        found += [f"{path} is {wide} pixels wide"] if wide > 375 else []
+    assert found + visitor.faults == []
+
+
+def faults(axe: Axe, page: Page, where: str, options: dict[str, object]) -> list[str]:
+    violations = axe.run(page, options=options).response["violations"]
+    return [
+        f"{where}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in violations if each["impact"] in SERIOUS
+    ]

@@ -1,0 +1,117 @@
+"""Given a product, when its first screen is opened, then it shows what the API says to the same reader, and no more."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from commonpool.api import wire
+from commonpool.console import overview, platform
+from commonpool.core.burn import RULES, Burn, Promise, Rule
+from commonpool.core.model import NS_PER_HOUR
+from commonpool.core.waits import Spread
+from tests.api.fakes import LOAN, TENANT, FakeOperations
+from tests.console.visitor import visiting, words
+
+S = 10**9
+
+
+@pytest.fixture
+def product() -> FakeOperations:
+    return FakeOperations()
+
+
+def promise(
+    tenant: str, name: str = "queue", p99: int | None = S, rate: float | None = 0.0, rule: Rule | None = None
+) -> Promise:
+    burns = (Burn(NS_PER_HOUR, 10, 0, rate),)
+    return Promise(tenant, "interactive", name, 2 * S, Spread(10 if p99 else 0, p99, p99, p99, p99), burns, rule)  # type: ignore[arg-type]
+
+
+def pair(tenant: str, **queue: object) -> tuple[Promise, Promise]:
+    return promise(tenant, **queue), promise(tenant, "first_token", p99=queue.get("p99", S))  # type: ignore[arg-type]
+
+
+def test_quota_with_loans_and_when_they_come_back(product: FakeOperations) -> None:
+    product.loans_now = (msgspec.structs.replace(LOAN, return_ns=product.now + 60 * S),)
+    with visiting(product) as local:
+        local.cookies.set("commonpool-zone", "Asia/Shanghai")
+        shown = words(local.get("/").text)
+    for piece in (TENANT.name, "2 GPU", "0.5 GPU", "1.5 GPU", "16:01:00"):  # NOW is 08:00 UTC
+        assert piece in shown
+
+
+def test_what_is_not_known_is_not_zero(product: FakeOperations) -> None:
+    with visiting(product) as local:
+        shown = words(local.get("/").text)
+    assert "no hour is closed yet" in shown
+    assert "Nothing was refused in the last 24 hours." in shown
+    assert "No requests in the last hour." in shown
+
+
+def test_few_warnings_are_shown_as_text_and_all_are_counted(product: FakeOperations) -> None:
+    product.warnings = tuple(f"<script>alert({number})</script>" for number in range(5))
+    with visiting(product) as local:
+        page = local.get("/").text
+    assert page.count("&lt;script&gt;") == 3
+    assert "<script>alert" not in page
+    assert "All 5 warnings" in words(page)
+
+
+def test_tenants_that_need_attention_come_first() -> None:
+    def tenant(name: str, **more: int) -> wire.TenantStatus:
+        return msgspec.structs.replace(TENANT, **{"name": name, "waiting": 0, "lent_milli_gpu": 0, **more})
+
+    rows = [
+        tenant("calm"),
+        tenant("waits", waiting=5),
+        tenant("due", due_milli_gpu=1),
+        tenant("lends", lent_milli_gpu=9),
+    ]
+    status = wire.Status("1", 1, 0, 0, True, (), tuple(rows), ())
+    assert [row.name for row in overview.quota(status).rows] == ["due", "waits", "lends", "calm"]
+
+
+def test_promises_by_who_is_called_for_then_how_fast_they_burn() -> None:
+    found = overview.promised(
+        [
+            *pair("kept"),
+            *pair("slow", p99=9 * S),
+            *pair("fast", rate=3.0),
+            *pair("ticket", rate=1.5, rule=RULES[2]),
+            *pair("page", rate=20.0, rule=RULES[0]),
+            *pair("silent", p99=None),
+        ]
+    )
+    assert [each.tenant for each in found] == ["page", "ticket", "fast", "slow", "kept"]
+    assert [each.severity for each in found] == ["page", "ticket", "", "", ""]
+    assert found[0].burn == 20.0
+
+
+def test_a_promise_of_which_nothing_was_asked_has_no_rate() -> None:
+    (found,) = overview.promised([promise("a", rate=None), promise("a", "first_token", rate=None)])
+    assert found.burn is None
+
+
+def test_of_those_who_wait_alike_the_smallest_tenant_comes_first() -> None:
+    sizes = {"large": 9000, "small": 100, "worst": 5000}
+    tenants = tuple(msgspec.structs.replace(TENANT, name=n, guaranteed_milli_gpu=g) for n, g in sizes.items())
+    status = wire.Status("1", 1, 0, 0, True, (), tenants, ())
+    found = overview.promised([*pair("large"), *pair("small"), *pair("worst", p99=3 * S)])
+    assert [each.tenant for each in platform.suffering(found, status)] == ["worst", "small", "large"]
+
+
+def test_what_takes_long_is_said_and_the_rest_is_there(product: FakeOperations) -> None:
+    slow = product.fake_bills.bill
+
+    async def never(*given: object, **more: object) -> object:
+        if given[2] == ("tenant",):
+            await asyncio.sleep(3600)
+        return await slow(*given, **more)  # type: ignore[arg-type]
+
+    product.fake_bills.bill = never  # type: ignore[assignment,method-assign]
+    with visiting(product) as local:
+        answer = local.get("/")
+    assert answer.status_code == 200
+    assert "This is being worked out; it appears by itself." in words(answer.text)
+    assert "Top models" in words(answer.text)

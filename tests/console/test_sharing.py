@@ -1,0 +1,101 @@
+"""Given several readers who ask the same, then it is worked out once, for a while; a failure is nobody else's."""
+
+import asyncio
+
+import pytest
+
+from commonpool.console.sharing import KEPT_MAX, Shared
+
+
+class World:
+    """A clock that is set, and answers that are counted."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.made = 0
+        self.shared = Shared(lambda: self.now)
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.broken = False
+
+    async def ask(self, key: bytes = b"k") -> int:
+        return await self.shared.get(key, 4.0, self._make)
+
+    async def _make(self) -> int:
+        self.made += 1
+        number = self.made
+        await self.gate.wait()
+        if self.broken:
+            raise ValueError("broken")
+        return number
+
+
+def test_one_answer_for_a_while_and_for_all_who_wait() -> None:
+    async def scene() -> None:
+        world = World()
+        world.gate.clear()
+        asked = [asyncio.ensure_future(world.ask()) for _ in range(3)]
+        other = asyncio.ensure_future(world.ask(b"other"))
+        await asyncio.sleep(0)
+        world.gate.set()
+        assert await asyncio.gather(*asked) == [1, 1, 1]
+        assert await other == 2
+        world.now = 3.9
+        assert await world.ask() == 1
+        world.now = 4.0
+        assert await world.ask() == 3
+
+    asyncio.run(scene())
+
+
+def test_what_takes_long_is_not_begun_twice() -> None:
+    async def scene() -> None:
+        world = World()
+        world.gate.clear()
+        first = asyncio.ensure_future(world.ask())
+        await asyncio.sleep(0)
+        world.now = 100.0
+        second = asyncio.ensure_future(world.ask())
+        await asyncio.sleep(0)
+        world.gate.set()
+        assert await asyncio.gather(first, second) == [1, 1]
+
+    asyncio.run(scene())
+
+
+def test_a_failure_is_told_to_who_waits_and_not_kept() -> None:
+    async def scene() -> None:
+        world = World()
+        world.broken = True
+        with pytest.raises(ValueError, match="broken"):
+            await world.ask()
+        world.broken = False
+        assert await world.ask() == 2
+
+    asyncio.run(scene())
+
+
+def test_who_leaves_takes_nothing_from_the_others() -> None:
+    async def scene() -> None:
+        world = World()
+        world.gate.clear()
+        leaves, stays = (asyncio.ensure_future(world.ask()) for _ in range(2))
+        await asyncio.sleep(0)
+        leaves.cancel()
+        await asyncio.sleep(0)
+        world.gate.set()
+        assert await stays == 1
+        assert leaves.cancelled()
+
+    asyncio.run(scene())
+
+
+def test_so_many_are_kept_and_no_more() -> None:
+    async def scene() -> None:
+        world = World()
+        for number in range(KEPT_MAX + 1):
+            await world.ask(b"%d" % number)
+        assert await world.ask(b"0") == 1
+        assert await world.ask(b"%d" % KEPT_MAX) == KEPT_MAX + 2
+
+    asyncio.run(scene())

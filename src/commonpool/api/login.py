@@ -36,8 +36,8 @@ FIELDS_MAX = 8
 
 SEE_OTHER = 303
 
-# These pages have forms, which the others have not. Of a page without any referrer a browser says the origin `null`, and
-# its forms would be those of nobody.
+# These pages have forms, which the others have not. Of a page without any referrer a browser says the origin `null`,
+# and its forms would be those of nobody.
 FORMS = {
     **SAFE,
     "referrer-policy": "same-origin",

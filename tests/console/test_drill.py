@@ -107,3 +107,11 @@ def test_what_is_below_a_bill_is_for_everybody(booked: World, chromium: Browser,
         found += [f"{path} is {wide} pixels wide"] if wide > 375 else []
     visitor.context.close()
     assert found + visitor.faults == []
+
+
+def test_advice_comes_to_the_page_that_asked_for_it(booked: World, chromium: Browser) -> None:
+    visitor = Visitor(booked, chromium)
+    page = visitor.log_in("ann")
+    page.goto("/advice")
+    expect(page.locator("#quotas")).to_contain_text("there is too little to learn from")
+    visitor.context.close()

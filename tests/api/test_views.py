@@ -39,6 +39,14 @@ def test_loans_are_one_line_a_pair() -> None:
     )
 
 
+def test_a_pair_of_which_all_is_known_is_back_with_its_last_loan() -> None:
+    one = LoanView("b", "a", "r1", 500, 30, due=False, return_ns=90)
+    other = LoanView("b", "a", "r2", 250, 20, due=False, return_ns=70)
+    unknown = LoanView("b", "a", "r3", 250, 20, due=False)
+    assert views.loans([one, other])[0].return_ns == 90
+    assert views.loans([one, unknown])[0].return_ns is None
+
+
 def test_what_a_live_request_waits_for_so_far() -> None:
     request = Request("r1", "a", "chat", "m", "interactive", "chat", 1)
     waits = (Wait(Cause.TURN, "", 1), Wait(Cause.SLOTS, "m", 4), Wait(Cause.TURN, "", 2))

@@ -72,12 +72,13 @@ def test_a_bill_is_opened_down_to_a_request(booked: World, chromium: Browser, bi
     expect(page.locator("#lines tbody th")).to_have_text(["support"])
     page.locator("#lines tbody th a").click()
     expect(page.locator("h1")).to_have_text("Records of a bill")
-    link = page.locator("tbody th a").first
+    link = page.locator("tbody tr", has_text="completed").first.locator("th a")
     request_id = link.inner_text()
     link.click()
     expect(page.locator("h1")).to_contain_text(request_id)
     expect(page.locator("#timeline svg")).to_be_visible()
-    expect(page.locator("#timeline tbody th")).to_contain_text(["Arrived", "Ended"])
+    expect(page.locator("#timeline tbody th").first).to_have_text("Arrived")
+    expect(page.locator("#timeline tbody th").last).to_have_text("Ended")
     expect(page.locator("#postings")).to_contain_text("tenant:support")
     records = booked.control("GET", "/admin/v1/records?tenant=research&limit=1")["records"]
     answer = page.goto(f"/requests/{records[0]['request_id']}")
@@ -106,3 +107,11 @@ def test_what_is_below_a_bill_is_for_everybody(booked: World, chromium: Browser,
         found += [f"{path} is {wide} pixels wide"] if wide > 375 else []
     visitor.context.close()
     assert found + visitor.faults == []
+
+
+def test_advice_comes_to_the_page_that_asked_for_it(booked: World, chromium: Browser) -> None:
+    visitor = Visitor(booked, chromium)
+    page = visitor.log_in("ann")
+    page.goto("/advice")
+    expect(page.locator("#quotas")).to_contain_text("there is too little to learn from")
+    visitor.context.close()

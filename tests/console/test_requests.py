@@ -120,6 +120,10 @@ def test_bars_of_one_that_ended() -> None:
     assert requests.until(story) == 40
 
 
+def test_one_that_is_refused_at_once_has_no_bar() -> None:
+    assert requests.bars(timeline("refused", step("arrived", 0), step("ended", 0))) == []
+
+
 def test_bars_of_one_that_waits_go_on_until_now() -> None:
     story = timeline("waiting", step("arrived", 0), step("queued", 5))
     assert requests.bars(story) == [Bar(1, (Piece("queued", 5, 95),))]

@@ -58,7 +58,7 @@ def test_what_takes_long_is_not_begun_twice() -> None:
         second = asyncio.ensure_future(world.ask())
         await asyncio.sleep(0)
         world.gate.set()
-        assert await asyncio.gather(first, second) == [1, 1]
+        assert list(await asyncio.gather(first, second)) == [1, 1]
 
     asyncio.run(scene())
 

@@ -49,6 +49,17 @@ def test_what_a_lender_needs_back_is_earmarked_and_nothing_running_is_cut() -> N
     assert started(here.later(1).finish("a2")) == ["a4"]
 
 
+def test_a_loan_to_a_job_is_expected_back_as_long_as_such_jobs_took() -> None:
+    here = two()
+    here.submit("a0", "a", 4000)
+    here.submit("a1", "a", 2000)
+    assert views.loans(here.machine.state)[0].return_ns is None  # none has ended, and nobody said
+    here.later(60).finish("a1")
+    here.later(1).submit("a2", "a", 2000)
+    (loan,) = [each for each in views.loans(here.machine.state) if each.request_id == "a2"]
+    assert loan.return_ns == here.now + 60 * S
+
+
 def test_small_jobs_from_the_surplus_do_not_pass_an_overdue_large_one_for_ever() -> None:
     here = world(tenant("a", 0, elastic_cap=8000, max_wait_ns=60 * S), tenant("b", 0, elastic_cap=8000))
     for n in range(8):

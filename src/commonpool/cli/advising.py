@@ -14,10 +14,10 @@ from rich.console import Console, RenderableType
 from commonpool.api import text
 from commonpool.api.advice_wire import Plan, PoolPlan
 from commonpool.app import planning
+from commonpool.app.past import Past
 from commonpool.cli import show
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.output import emit
-from commonpool.cli.past import Past
 from commonpool.config import ConfigError, Sources
 from commonpool.config.requota import RequotaError
 from commonpool.core.advice import NEVER_NS

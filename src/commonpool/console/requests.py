@@ -36,7 +36,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 def bars(timeline: wire.RequestTimeline) -> list[Bar]:
-    """What each attempt did with its time; what has not ended goes on until now."""
+    """What each attempt that took some did with its time; what has not ended goes on until now."""
     by_attempt: dict[int, list[wire.Step]] = {}
     for step in timeline.steps:
         if step.what != "arrived":
@@ -45,7 +45,8 @@ def bars(timeline: wire.RequestTimeline) -> list[Bar]:
     found = []
     for attempt, steps in by_attempt.items():
         until_ns = timeline.now_ns if attempt == last and timeline.state in OPEN else steps[-1].at_ns
-        found.append(Bar(attempt, tuple(_pieces(steps, until_ns))))
+        if pieces := tuple(_pieces(steps, until_ns)):
+            found.append(Bar(attempt, pieces))
     return found
 
 

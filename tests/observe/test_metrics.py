@@ -101,12 +101,12 @@ def test_histograms_are_cumulative_up_to_an_hour() -> None:
 
 
 def test_what_is_answered_later_is_counted_and_is_in_no_histogram_of_waits() -> None:
-    meter = Meter(lambda: IDLE)
+    meter = Meter()
     meter.record(usage_record(endpoint="batch", wait_ns=NS_PER_HOUR))
     found = scrape(meter)
     assert sum(count for name, count in found.items() if name.startswith("commonpool_requests_total")) == 1
     for name in ("wait", "first_token", "request"):
-        assert found[f"commonpool_{name}_seconds_count{{tenant=a,tier=interactive}}"] == 0
+        assert found[f"commonpool_{name}_seconds_count{{model=m,tenant=a,tier=interactive}}"] == 0
 
 
 def test_loans_as_each_party_sees_them() -> None:

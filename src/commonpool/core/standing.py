@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
+from commonpool.core.entries import Entry
 from commonpool.core.model import Request
-from commonpool.core.queueing import Entry
 from commonpool.core.sites import Serving
 
 

@@ -6,10 +6,10 @@ import msgspec
 
 from commonpool.core.books import Task
 from commonpool.core.breaker import Circuit
+from commonpool.core.entries import Entry
 from commonpool.core.limits import Rate
 from commonpool.core.model import Job, Residency
 from commonpool.core.pricing import round_half_up
-from commonpool.core.queueing import Entry
 from commonpool.core.replicas import FOR_QUOTA, host_short
 from commonpool.core.scaling import Short
 from commonpool.core.sites import Serving

@@ -24,6 +24,7 @@ from commonpool.gateway import wire
 from commonpool.gateway.caches import Part
 from commonpool.gateway.desk import Attempts, Desk, Waiter
 from commonpool.gateway.errors import NS_PER_S, ApiError, of_refusal
+from commonpool.gateway.failures import Failures
 from commonpool.gateway.http import Outlet, Purse, ServerConnection
 from commonpool.gateway.pulse import Pulse
 from commonpool.gateway.relay import Exchange
@@ -53,6 +54,7 @@ class Home(Protocol):
     pulse: Pulse
     clock: Callable[[], int]
     limits: Callable[[str, str, str], bytes]
+    failures: Failures
     held: int
     held_max: int
 
@@ -205,6 +207,10 @@ class _Deferral:
         self._sizes = sizes
         self._trace = trace
 
+    @property
+    def first_token_at(self) -> int:
+        return self._exchange.first_token_at
+
     def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
         self._exchange.dispatched(target, attempt, wait_ns, waits, part)
 
@@ -252,7 +258,7 @@ class Errand:
     def __init__(self, later: Errands, home: Home, owner: Owner, work: Work) -> None:
         self.request = work.head.request
         self.pool, self.pulse, self.clock = home.pool, home.pulse, home.clock
-        self.limits = home.limits
+        self.limits, self.failures = home.limits, home.failures
         self.http10 = self.stalled = False
         self._later = later
         self._home = home
@@ -296,6 +302,10 @@ class Errand:
         self._later.over(self)
 
     # -- Waiter --------------------------------------------------------------------------------------------------------
+
+    @property
+    def first_token_at(self) -> int:
+        return self.exchange.first_token_at
 
     def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
         if not self._alone:

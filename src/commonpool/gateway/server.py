@@ -330,7 +330,7 @@ class Gateway:
             question = self._recall.question(request, ask) if self._recall.used else None
             if question is None or not self._recalled(question, exchange):
                 if head.later and self._later is not None and request.tenant in self._config.later:
-                    self._later.submit(connection, exchange, ask, sizes, trace, len(body))
+                    self._later.submit(connection, exchange, ask, sizes, passed_on(parent, state), len(body))
                 else:
                     self.desk.submit(request, exchange)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from commonpool.config.quantities import format_gpu
 from commonpool.core.devices import Devices
+from commonpool.core.entries import Entry
 from commonpool.core.explain import duration
-from commonpool.core.queueing import Entry
 from commonpool.core.reclaim import CHECKPOINT_NS
 from commonpool.core.state import State
 from commonpool.observe.decisions import Decision

@@ -11,7 +11,7 @@ from commonpool.cli.simulate import DEFAULT_FILE, PRESETS
 from commonpool.config.quantities import QuantityError, parse_duration
 
 if TYPE_CHECKING:
-    from commonpool.cli.past import Past
+    from commonpool.app.past import Past
 
 Window = Annotated[
     str, typer.Option("--window", metavar="DURATION", help="Of the product's own records, the last so long.")

@@ -3,7 +3,7 @@
 import re
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from commonpool.console import PAGES
 from tests.console.conftest import Visitor
@@ -15,7 +15,7 @@ PATHS = ("/playground", *NAMED, *(page.path for page in PAGES if page.show and "
 SERIOUS = ("serious", "critical")
 
 
-def quota(page: Page, tenant: str, column: int) -> object:
+def quota(page: Page, tenant: str, column: int) -> Locator:
     """A cell of the table of quotas: 4 is what is lent, 5 what is borrowed."""
     return page.locator("#quota tbody tr", has=page.get_by_role("link", name=tenant, exact=True)).locator(
         f"td:nth-child({column + 1})"
@@ -46,9 +46,9 @@ def test_a_loan_appears_and_returns_without_a_reload(running: World, visitor: Vi
     page.evaluate("window.marked = true")  # it is gone where the page is loaded again
     page.locator("#quota a").first.focus()
     with running.load("research", 6):
-        expect(quota(page, "support", 4)).to_contain_text(re.compile(r"[1-9.]+ GPU"))  # type: ignore[arg-type]
+        expect(quota(page, "support", 4)).to_contain_text(re.compile(r"[1-9.]+ GPU"))
         expect(page.locator("#decisions")).to_contain_text("research borrows")
-    expect(quota(page, "support", 4)).to_have_text("0 GPU")  # type: ignore[arg-type]
+    expect(quota(page, "support", 4)).to_have_text("0 GPU")
     assert page.evaluate("window.marked") is True
     assert page.evaluate("document.activeElement.closest('#quota') !== null")  # where the reader was, the reader is
 

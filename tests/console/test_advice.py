@@ -1,5 +1,7 @@
 """Given advice, when its page is opened, then whoever may applies what was seen, releases guarantees and grants."""
 
+from typing import Any
+
 import pytest
 
 from commonpool.access.callers import by_admin_key
@@ -33,7 +35,7 @@ def test_what_was_seen_is_applied(product: FakeOperations) -> None:
     with visiting(product) as local:
         shown = words(local.get("/advice").text)
         assert {change.key for change in PLANNED.plan.changes} <= set(shown)
-        sent = {"data": {"made_ns": str(NOW)}, "headers": OWN_PAGE, "follow_redirects": False}
+        sent: dict[str, Any] = {"data": {"made_ns": str(NOW)}, "headers": OWN_PAGE, "follow_redirects": False}
         assert local.post("/advice/apply", **sent).status_code == 303
     assert product.applied == [1]
     changed = product.config().policy.tenants["support"]
@@ -43,7 +45,7 @@ def test_what_was_seen_is_applied(product: FakeOperations) -> None:
 
 def test_advice_that_is_another_one_by_now_is_not_applied(product: FakeOperations) -> None:
     with visiting(product) as local:
-        sent = {"data": {"made_ns": str(NOW - 1)}, "headers": OWN_PAGE}
+        sent: dict[str, Any] = {"data": {"made_ns": str(NOW - 1)}, "headers": OWN_PAGE}
         assert local.post("/advice/apply", **sent).status_code == 409
     assert not product.applied
 
@@ -53,7 +55,7 @@ def test_an_operator_sees_the_advice_and_cannot_apply_it(product: FakeOperations
         shown = words(remote.get("/advice").text)
         assert "What would change" in shown
         assert "Apply these quotas" not in shown
-        sent = {"data": {"made_ns": str(NOW)}, "headers": OWN_PAGE}
+        sent: dict[str, Any] = {"data": {"made_ns": str(NOW)}, "headers": OWN_PAGE}
         assert remote.post("/advice/apply", **sent).status_code == 403
     assert not product.applied
 
@@ -76,7 +78,7 @@ def test_while_it_is_made_and_where_it_cannot_be_it_is_said(product: FakeOperati
 
 def test_a_guarantee_is_released_and_taken_back(product: FakeOperations) -> None:
     with visiting(product) as local:
-        sent = {"data": {"tenant": "support"}, "headers": OWN_PAGE, "follow_redirects": False}
+        sent: dict[str, Any] = {"data": {"tenant": "support"}, "headers": OWN_PAGE, "follow_redirects": False}
         assert local.post("/advice/release", **sent).status_code == 303
         assert product.store.released() == {"support": 500}
         assert local.post("/advice/undo", **sent).status_code == 303

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from typing import Any
 
 import pytest
 
@@ -106,7 +107,7 @@ def test_the_same_bill_as_files(product: FakeOperations) -> None:
 def test_a_month_that_is_over_is_closed_once(product: FakeOperations) -> None:
     with visiting(product) as local:
         assert "Close this month" in words(local.get("/bills?period=2026-12").text)
-        sent = {"data": {"name": "2026-12"}, "follow_redirects": False}
+        sent: dict[str, Any] = {"data": {"name": "2026-12"}, "follow_redirects": False}
         assert local.post("/bills/close", **sent).status_code == 403  # of no page of ours
         assert local.post("/bills/close", headers=OWN_PAGE, **sent).status_code == 303
         assert "Close this month" not in words(local.get("/bills?period=2026-12").text)

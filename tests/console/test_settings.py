@@ -1,6 +1,7 @@
 """Given whoever may, when settings are changed on their pages, then they are; and nobody else finds a way there."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_an_account_from_its_making_to_its_end(product: FakeOperations) -> None:
     with visiting(product) as local:
 
         def post(path: str, **fields: str) -> int:
-            sent = {"data": fields, "headers": OWN_PAGE, "follow_redirects": False}
+            sent: dict[str, Any] = {"data": fields, "headers": OWN_PAGE, "follow_redirects": False}
             return local.post(f"/settings/accounts{path}", **sent).status_code
 
         assert post("", name="ann", kind="person", password=PASSWORD) == 303
@@ -115,7 +116,7 @@ def test_a_tenants_people_switch_their_log_and_read_it(product: FakeOperations) 
     with visiting(product, "192.0.2.7", authorization="Bearer of-support") as remote:
 
         def post(path: str, **fields: str) -> int:
-            sent = {"data": fields, "headers": OWN_PAGE, "follow_redirects": False}
+            sent: dict[str, Any] = {"data": fields, "headers": OWN_PAGE, "follow_redirects": False}
             return remote.post(f"/settings/prompts{path}", **sent).status_code
 
         assert "off: nothing is kept" in words(remote.get("/settings/prompts").text)
@@ -142,5 +143,5 @@ def test_the_platform_reads_no_prompts(product: FakeOperations) -> None:
     with visiting(product) as local:
         assert "read by its own people alone" in local.get("/settings/prompts").text
         assert "on: prompts are kept" not in local.get("/settings/prompts?tenant=support").text
-        sent = {"data": {"do": "off"}, "headers": OWN_PAGE}
+        sent: dict[str, Any] = {"data": {"do": "off"}, "headers": OWN_PAGE}
         assert local.post("/settings/prompts/support", **sent).status_code == 403

@@ -1,7 +1,8 @@
 """What was taken to be answered later: kept, handed in bit by bit behind all else of its tenant, and its answers.
 
 A request is in the store before its client hears that it was taken, and its answer before anybody hears that it has
-one; both are encrypted with the tenant's key. So whatever ends the product, the next start finds what is left to do.
+one; both are encrypted with a key of the tenant's for nothing else. So whatever ends the product, the next start finds
+what is left to do.
 Few of a tenant and model are at the desk at a time, and the others stay in the store: they cost no memory there, and
 what is at the desk counts against limits as any other request.
 
@@ -13,7 +14,8 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -26,7 +28,6 @@ from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Outcome, Reason, Reques
 from commonpool.core.records import STATUS_CLIENT_GONE, STATUS_OF
 from commonpool.store.contract import StoreError
 from commonpool.store.later import (
-    Errand,
     LaterHead,
     LaterPlace,
     LaterStore,
@@ -35,6 +36,7 @@ from commonpool.store.later import (
     SealedLater,
     Server,
     Stage,
+    Underway,
     Work,
 )
 
@@ -42,6 +44,8 @@ WINDOW_NS: Final = 24 * NS_PER_HOUR  # for an answer, as that of OpenAI's batche
 KEEP_NS: Final = 24 * NS_PER_HOUR  # of an answer
 COUNT_MAX: Final = 10_000  # of a tenant, answers included
 BYTES_MAX: Final = 256 * 1024 * 1024  # as above, as they are kept
+AT_ONCE: Final = 2  # of a tenant's, that are read or written at a time
+THREADS: Final = 4  # that read and write; they are for nothing else, so that nothing else waits for them
 AT_DESK: Final = 2  # of a tenant and model, beside those that run: one is next, and one is there when it runs
 ROUND_S: Final = 1.0
 SWEEP_NS: Final = 10 * NS_PER_S
@@ -51,10 +55,12 @@ CLOSE_S: Final = 5.0
 STATUS_MISSED: Final = 504
 PASSES: Final = (429, 503)  # a refusal with this status is for now
 
+T = TypeVar("T")
+
 log = structlog.get_logger()
 
 
-class LaterDesk(Protocol):
+class LaterCore(Protocol):
     """What is needed of the owner of the core."""
 
     @property
@@ -63,6 +69,13 @@ class LaterDesk(Protocol):
 
     def settle(self, record: UsageRecord) -> None:
         """Keep the record of an attempt that the machine does not know."""
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """What is sealed before the answer. The request is the one beside it, where others might change it."""
+
+    request: Request
+    text: LaterText
 
 
 class _Line:
@@ -89,7 +102,7 @@ class _Kept:
         line.numbers += 1
         self.before = before  # it was taken before this start: how often it was tried is in the records
         self.attempts = 0
-        self.errand: Errand | None = None
+        self.errand: Underway | None = None
         self.queued = False
         self.at_desk = False
         self.running = False
@@ -144,7 +157,7 @@ class Later:
         self,
         store: LaterStore,
         vault: Vault,
-        desk: LaterDesk,
+        desk: LaterCore,
         clock: Callable[[], int],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         *,
@@ -165,6 +178,8 @@ class Later:
         self._server: Server | None = None
         self._kept: dict[str, _Kept] = {}
         self._lines: dict[tuple[str, str], _Line] = {}
+        self._threads = ThreadPoolExecutor(THREADS, "later")
+        self._turns: dict[str, asyncio.Semaphore] = {}  # by tenant
         self._held: dict[str, tuple[int, int]] = {}  # by tenant: how many, and how many bytes
         self._woken = asyncio.Event()
         self._ending = 0  # answers that are being kept
@@ -225,13 +240,13 @@ class Later:
 
     async def keep(self, request: Request, text: LaterText) -> LaterPlace | None:
         """See `Keeper.keep`."""
-        packed = msgspec.msgpack.encode(text)
+        packed = msgspec.msgpack.encode(_Asked(request, text))
         if not self.takes(request.tenant, len(packed)):
             return None
         now = self._clock()
         kept = self._add(LaterHead(request, now, now + WINDOW_NS, size=len(packed)))
         try:
-            self._become(kept, await asyncio.to_thread(self._write, kept.head, packed))
+            self._become(kept, await self._apart(request.tenant, self._write, kept.head, packed))
         except BaseException:
             self._remove(kept)
             raise
@@ -248,18 +263,16 @@ class Later:
 
     async def reply(self, id_: str) -> Reply | None:
         """See `Keeper.reply`."""
-        found = await asyncio.to_thread(self._store.later, id_)
-        if found is None or not found.head.status:
-            return None
-        tenant = found.head.request.tenant
-        body = await asyncio.to_thread(self._vault.open, tenant, _about(found.head), found.sealed)
-        return Reply(found.head.status, body)
+        kept = self._kept.get(id_)
+        return None if kept is None else await self._apart(kept.head.request.tenant, self._read_reply, id_)
 
     async def forget(self, id_: str) -> None:
         """See `Keeper.forget`."""
-        await asyncio.to_thread(self._store.delete_later, id_)
         kept = self._kept.get(id_)
         if kept is None:
+            return
+        await self._apart(kept.head.request.tenant, self._store.delete_later, id_)
+        if id_ not in self._kept:
             return
         self._remove(kept)
         errand, kept.errand = kept.errand, None
@@ -292,7 +305,7 @@ class Later:
             head = msgspec.structs.replace(kept.head, status=reply.status, until_ns=now + KEEP_NS, size=len(reply.body))
             while kept.head.id in self._kept:
                 try:
-                    written = await asyncio.to_thread(self._write, head, reply.body)
+                    written = await self._apart(head.request.tenant, self._write, head, reply.body)
                 except (StoreError, SecretsError) as error:
                     self.trouble = f"Answers for later cannot be kept: {error}"
                     self._call(then)
@@ -318,7 +331,7 @@ class Later:
         for kept in [each for each in self._kept.values() if each.head.until_ns <= now and not each.running]:
             if kept.head.status:
                 try:
-                    await asyncio.to_thread(self._store.delete_later, kept.head.id)
+                    await self._apart(kept.head.request.tenant, self._store.delete_later, kept.head.id)
                 except StoreError as error:
                     self.trouble = f"Answers that were kept for long enough cannot be deleted: {error}"
                     return
@@ -335,33 +348,48 @@ class Later:
     async def _hand_in(self, line: _Line) -> None:
         while line.waiting and line.at_desk < AT_DESK and self._clock() >= line.not_before_ns:
             kept = line.waiting[0]
+            if self._full_without(kept):
+                return
             self._unqueue(kept)
             line.at_desk += 1
             kept.at_desk = True
             if not await self._hand_over(kept):
                 return
 
+    def _full_without(self, kept: _Kept) -> bool:
+        """Whether its tenant keeps so much beside it that there is no room for its answer."""
+        _, held = self._held[kept.head.request.tenant]
+        if held - kept.head.size < self._bytes_max:
+            return False
+        kept.why = f"Its tenant keeps {self._bytes_max} bytes or more for later; delete answers that were fetched."
+        return True
+
     async def _hand_over(self, kept: _Kept) -> bool:
         """Hand one in, whatever becomes of it then; False where nothing can be handed in now."""
-        id_ = kept.head.id
         try:
-            text = await asyncio.to_thread(self._read, id_)
-            if kept.before and not await self._take_up(kept):
-                return True
-        except SecretsError as error:
-            log.warning("what was taken for later cannot be opened", id=id_, error=str(error))
-            kept.leave_desk()
-            self._settle(kept, Outcome.FAILED, 500, "")
-            await self.end(kept, _lost())
-            return True
+            return await self._try_to_hand_over(kept)
         except StoreError as error:
             self.trouble = f"What was taken for later cannot be read: {error}"
             self._put_back(kept)
             return False
-        if text is None or id_ not in self._kept or kept.head.status:
+        except Exception:  # it does not open, or is nothing that can be asked; others shall not wait for it
+            log.exception("what was taken for later cannot be done", id=kept.head.id)
+            kept.leave_desk()
+            if kept.head.id in self._kept and not kept.head.status:
+                self._settle(kept, Outcome.FAILED, 500, "")
+                await self.end(kept, _lost())
+            return True
+
+    async def _try_to_hand_over(self, kept: _Kept) -> bool:
+        id_ = kept.head.id
+        asked = await self._apart(kept.head.request.tenant, self._read, id_)
+        if kept.before and not await self._take_up(kept):
+            return True
+        if asked is None or id_ not in self._kept or kept.head.status:
             kept.leave_desk()
             return True
-        errand = None if self._server is None else self._server.serve(Work(kept.head, text, kept.attempts), kept)
+        head = msgspec.structs.replace(kept.head, request=asked.request)
+        errand = None if self._server is None else self._server.serve(Work(head, asked.text, kept.attempts), kept)
         if errand is None:
             self._put_back(kept)
             return False
@@ -439,9 +467,14 @@ class Later:
             retry_ns = max(expected_ns, kept.line.not_before_ns - now)
         return LaterPlace(kept.head, kept.stage, min(retry_ns, max(NS_PER_S, kept.head.until_ns - now)))
 
+    async def _apart(self, tenant: str, work: Callable[..., T], *args: Any) -> T:
+        """Have something of a tenant's read or written in a thread, when its turn comes."""
+        async with self._turns.setdefault(tenant, asyncio.Semaphore(AT_ONCE)):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
     def _write(self, head: LaterHead, text: bytes) -> LaterHead:
         """In a thread: what is asked, or the answer in its place."""
-        sealed = self._vault.seal(head.request.tenant, _about(head), text)
+        sealed = self._vault.seal(_holder(head), _about(head), text)
         head = msgspec.structs.replace(head, size=len(sealed))
         entry = SealedLater(head, sealed)
         if head.status:
@@ -450,18 +483,39 @@ class Later:
             self._store.add_later(entry)
         return head
 
-    def _read(self, id_: str) -> LaterText | None:
+    def _read(self, id_: str) -> _Asked | None:
         """In a thread: what is asked."""
         found = self._store.later(id_)
-        if found is None or found.head.status:
+        return None if found is None or found.head.status else msgspec.msgpack.decode(self._open(found), type=_Asked)
+
+    def _read_reply(self, id_: str) -> Reply | None:
+        """In a thread: what is answered."""
+        found = self._store.later(id_)
+        if found is None or not found.head.status:
             return None
-        opened = self._vault.open(found.head.request.tenant, _about(found.head), found.sealed)
-        return msgspec.msgpack.decode(opened, type=LaterText)
+        try:
+            return Reply(found.head.status, self._open(found))
+        except SecretsError as error:
+            log.warning("an answer that is kept cannot be opened", id=id_, error=str(error))
+            return _lost()
+
+    def _open(self, found: SealedLater) -> bytes:
+        return self._vault.open(_holder(found.head), _about(found.head), found.sealed)
+
+
+def _holder(head: LaterHead) -> str:
+    """Whose data key it is sealed with: one for nothing else, so that it outlasts that of the tenant's prompt log. No
+    tenant has a colon in its name.
+    """
+    return f"later:{head.request.tenant}"
 
 
 def _about(head: LaterHead) -> tuple[str, ...]:
-    """What a seal is bound to: all that is told of it without its key, but for its size."""
-    return msgspec.json.encode(head.request).decode(), str(head.taken_ns), str(head.until_ns), str(head.status)
+    """What a seal is bound to: whose and which it is, when and what. Fields that a request may get one day are not in
+    it: what was sealed before opens behind an upgrade.
+    """
+    request = head.request
+    return request.id, request.tenant, request.app, str(head.taken_ns), str(head.until_ns), str(head.status)
 
 
 def _missed(kept: _Kept) -> Reply:

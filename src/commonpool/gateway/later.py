@@ -25,14 +25,13 @@ from commonpool.gateway.caches import Part
 from commonpool.gateway.desk import Attempts, Desk, Waiter
 from commonpool.gateway.errors import NS_PER_S, ApiError, of_refusal
 from commonpool.gateway.failures import Failures
-from commonpool.gateway.http import Outlet, Purse, ServerConnection
+from commonpool.gateway.http import Outlet, Purse, ServerConnection, crowded
 from commonpool.gateway.pulse import Pulse
 from commonpool.gateway.relay import Exchange
 from commonpool.gateway.upstream import Pool
 from commonpool.gateway.wire import Ask
 from commonpool.store.contract import StoreError
-from commonpool.store.later import Errand as KeptErrand
-from commonpool.store.later import Keeper, LaterPlace, LaterText, Owner, Reply, Work
+from commonpool.store.later import Keeper, LaterPlace, LaterText, Owner, Reply, Underway, Work
 
 PATH: Final = b"/v1/later/"
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -105,9 +104,12 @@ class Errands:
 
     async def _fetch(self, connection: ServerConnection, place: LaterPlace, limits: bytes) -> None:
         asking = connection.exchange = _Asking()
+        if not connection.hold(place.head.size):
+            connection.fail(crowded(), place.head.id, limits)
+            return
         try:
             reply = await self.keeper.reply(place.head.id)
-        except (StoreError, SecretsError) as error:
+        except StoreError as error:
             log.warning("an answer that is kept cannot be read", id=place.head.id, error=str(error))
             _fail(asking, connection, _unreadable(), limits)
             return
@@ -135,7 +137,7 @@ class Errands:
 
     # -- the work ------------------------------------------------------------------------------------------------------
 
-    def serve(self, work: Work, owner: Owner) -> KeptErrand | None:
+    def serve(self, work: Work, owner: Owner) -> Underway | None:
         """See `store.later.Server`."""
         if self._stopping:
             return None
@@ -238,8 +240,11 @@ class _Deferral:
             log.warning("a request cannot be kept for later", id=request.id, error=str(error))
             place = None
         if asking.left:
-            if place is not None:
-                await later.keeper.forget(request.id)  # nobody knows of it
+            if place is not None:  # nobody knows of it
+                try:
+                    await later.keeper.forget(request.id)
+                except StoreError as error:
+                    log.warning("what nobody waits for cannot be deleted", id=request.id, error=str(error))
         elif place is None:
             self._connection.exchange = self._exchange
             later.desk.submit(request, self._exchange)

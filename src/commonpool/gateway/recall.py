@@ -33,7 +33,7 @@ _number = msgspec.json.Decoder(float).decode
 _whole = msgspec.json.Decoder(int).decode
 
 
-class Reply(msgspec.Struct, frozen=True):
+class KeptReply(msgspec.Struct, frozen=True):
     """An answer that is kept: its body, chunks of a stream joined, and what it counts for when it is given again."""
 
     body: bytes
@@ -69,7 +69,8 @@ class Recall:
         self.answer_bytes_max = answer_bytes_max
         self._tenant_bytes_max = tenant_bytes_max
         self._bytes_max = bytes_max
-        self._kept: dict[str, dict[bytes, tuple[str, Reply]]] = {}  # by tenant and digest, each with its model, by age
+        # By tenant and digest, each with its model, by age.
+        self._kept: dict[str, dict[bytes, tuple[str, KeptReply]]] = {}
         self._sizes: dict[str, int] = {}
         self._builds: dict[str, str] = {}
         self.configure(config)
@@ -106,7 +107,7 @@ class Recall:
             digest.update(part)
         return Question(request.tenant, request.model, build, ask.stream, digest.digest())
 
-    def find(self, question: Question, now: int) -> Reply | None:
+    def find(self, question: Question, now: int) -> KeptReply | None:
         """The answer that is kept."""
         found = self._kept.get(question.tenant, {}).get(question.digest)
         if found is None or found[1].kept_at_ns + self._within_ns.get(question.tenant, 0) <= now:
@@ -125,7 +126,7 @@ class Recall:
         if status != 200 or (question.stream and not body.endswith(DONE)):  # noqa: PLR2004 - OK
             return
         usage = Usage(usage.tokens_in, usage.tokens_in, usage.tokens_out, usage.source)
-        reply = Reply(body, usage, now)
+        reply = KeptReply(body, usage, now)
         if reply.size > min(self._tenant_bytes_max, self._bytes_max):
             return
         tenant = question.tenant

@@ -25,10 +25,10 @@ from commonpool.gateway.caches import ALL, Part
 from commonpool.gateway.desk import Attempts
 from commonpool.gateway.errors import NS_PER_MS, RUN_TIME, ApiError, of_refusal
 from commonpool.gateway.failures import Failures
-from commonpool.gateway.http import Outlet
+from commonpool.gateway.http import Outlet, crowded
 from commonpool.gateway.overheard import Heard, Overheard
 from commonpool.gateway.pulse import Pulse
-from commonpool.gateway.recall import Reply
+from commonpool.gateway.recall import KeptReply
 from commonpool.gateway.sse import DONE, EventStream, EventTooLargeError, ProgressStream
 from commonpool.gateway.upstream import Loss, Pool, UpstreamConnection
 from commonpool.gateway.wire import Ask
@@ -97,7 +97,7 @@ class Exchange:
         self._place = place
         self._connection = connection
         self.request = request
-        self.reply: Reply | None = None
+        self.reply: KeptReply | None = None
         self.served: tuple[Target, Usage] | None = None
         self._ask = ask
         self._track = trace if isinstance(trace, Track) else None
@@ -183,6 +183,14 @@ class Exchange:
         path = PATHS[ask.endpoint]
         trace = self._trace if self._track is None else self._track.lines(self._attempt)
         self._upstream = self._place.pool.send(target, path, body, self, extra=trace, fresh=self._fresh)
+
+    def answer_with(self, reply: KeptReply) -> bool:
+        """Have this as its answer; False where there is no room for it, and the client was told so."""
+        if not self._connection.hold(len(reply.body)):
+            self._fail(crowded())
+            return False
+        self.reply = reply
+        return True
 
     def overhear(self, heard: Callable[[Heard], None], bytes_max: int) -> None:
         """Have `heard` get a copy of the answer at its end, of `bytes_max` at most. Before anything is answered."""

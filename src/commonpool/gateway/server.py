@@ -335,13 +335,13 @@ class Gateway:
                     self.desk.submit(request, exchange)
 
     def _recalled(self, question: Question, exchange: Exchange) -> bool:
-        """Whether its answer is kept; if not, it will be, if it may."""
+        """Whether its answer is kept, and all is done; if not, it will be kept, if it may."""
         reply = self._recall.find(question, self.pulse.now_ns)
         if reply is None:
             exchange.overhear(partial(self._keep, question, exchange), self._recall.answer_bytes_max)
             return False
-        exchange.reply = reply
-        self.desk.recall(Recalled(exchange.request, reply.usage, len(reply.body)), exchange)
+        if exchange.answer_with(reply):  # before it is counted as answered
+            self.desk.recall(Recalled(exchange.request, reply.usage, len(reply.body)), exchange)
         return True
 
     def _keep(self, question: Question, exchange: Exchange, heard: Heard) -> None:

@@ -335,7 +335,8 @@ class UpstreamConnection(asyncio.Protocol):
             limit = timeouts.stall_ns if self._begun else timeouts.first_byte_ns
             if now_ns - self.touched_ns > limit:
                 self._lose(Loss.SILENT)
-                self.abort()
+                if self._left is None:  # nobody wants to hear when the engine is through with it
+                    self.abort()
 
 
 class Pool:

@@ -15,7 +15,7 @@ Stage = Literal["waiting", "running", "answered"]
 
 
 class LaterHead(msgspec.Struct, frozen=True):
-    """What can be told of it without its tenant's key. `request` is what the core knows of it.
+    """What can be told of it without its key. `request` is what the core knows of it.
 
     `status` is that of its answer, 0 while there is none. It waits until `until_ns`, and is kept until then once it has
     an answer. `size` is that of what is sealed, in bytes.
@@ -54,7 +54,7 @@ class LaterStore(Protocol):
     """The part of a store that keeps what is answered later."""
 
     def laters(self) -> tuple[LaterHead, ...]:
-        """All that are kept, in the order in which they were taken."""
+        """All that are kept and can be read, in the order in which they were taken."""
 
     def later(self, id_: str) -> SealedLater | None:
         """The entry of this id."""
@@ -100,7 +100,7 @@ class Owner(Protocol):
         """The product stops before it is done."""
 
 
-class Errand(Protocol):
+class Underway(Protocol):
     """Work that is being done."""
 
     def drop(self) -> None:
@@ -110,7 +110,7 @@ class Errand(Protocol):
 class Server(Protocol):
     """Whoever does the work."""
 
-    def serve(self, work: Work, owner: Owner) -> Errand | None:
+    def serve(self, work: Work, owner: Owner) -> Underway | None:
         """Do it as soon as it may run; None where too much is held to begin anything."""
 
 
@@ -141,7 +141,10 @@ class Keeper(Protocol):
         """What an app of a tenant has here under this id."""
 
     async def reply(self, id_: str) -> Reply | None:
-        """The reply to what is answered, None where it was forgotten in the meantime. StoreError, SecretsError."""
+        """The reply to what is answered, None where it was forgotten in the meantime. StoreError.
+
+        Where it does not open any more the reply says so.
+        """
 
     async def forget(self, id_: str) -> None:
         """Nobody wants it any more: it is not done, and nothing of it is kept. StoreError."""

@@ -1,8 +1,10 @@
 """What is answered later in SQL: each of these runs on one connection, inside a transaction of the store's."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from commonpool.core.model import Request
 from commonpool.store.later import LaterHead, SealedLater
@@ -13,10 +15,18 @@ _SELECT: Final = f"SELECT {', '.join(_HEAD)}"
 
 _decode: Final = msgspec.json.Decoder(Request).decode
 
+log = structlog.get_logger()
+
 
 def laters(connection: Connection) -> tuple[LaterHead, ...]:
     """See `LaterStore.laters`."""
-    return tuple(map(_head, connection.query(f"{_SELECT} FROM later ORDER BY taken_ns, id")))
+    heads = []
+    for *row, id_ in connection.query(f"{_SELECT}, id FROM later ORDER BY taken_ns, id"):
+        try:
+            heads.append(_head(row))
+        except msgspec.MsgspecError as error:  # as another version wrote it, perhaps: the others are none the worse
+            log.warning("what is kept for later cannot be read", id=id_, error=str(error))
+    return tuple(heads)
 
 
 def later(connection: Connection, id_: str) -> SealedLater | None:
@@ -45,6 +55,6 @@ def delete_later(connection: Connection, id_: str) -> bool:
     return connection.run("DELETE FROM later WHERE id = ?", (id_,)) > 0
 
 
-def _head(row: tuple[Any, ...]) -> LaterHead:
+def _head(row: Sequence[Any]) -> LaterHead:
     request, *rest = row
     return LaterHead(_decode(request), *rest)

@@ -50,6 +50,12 @@ FIELDS: dict[str, Any] = {
     "chat_template": MARK,
     "custom_logit_processor": MARK,
     "logits_processors": [MARK],
+    "mm_processor_kwargs": {"images": f"http://{MARK}.example/"},
+    "media_io_kwargs": {"image": {"path": MARK}},
+    "multi_modal_data": {"image": f"http://{MARK}.example/"},
+    "image_data": f"http://{MARK}.example/",
+    "video_data": f"http://{MARK}.example/",
+    "audio_data": f"http://{MARK}.example/",
     "extra_query": {"tenant": MARK},
     "litellm_params": {"api_base": MARK},
     "n_predict": 10_000,
@@ -185,6 +191,62 @@ def test_many_strange_fields_and_long_names_are_no_way_past_it() -> None:
     run(main)
 
 
+URLS = (f"http://{MARK}.example/", f"/{MARK}.png", f" data:{MARK}", f"file:///{MARK}", "")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        '{"type":"image_url","image_url":{"url":URL}}',
+        '{"type":"image_url","image_url":URL}',
+        '{"image_url":URL}',
+        '{"type":"image_url","image\\u005furl":{"\\u0075rl":URL}}',
+        '{"type":"image_url","\\u0069mage_\\u0075\\u0072l":{"url":URL}}',
+        '{"type":"video_url","video_url":{"url":"data:video/mp4;base64,AA","url":URL}}',
+        '{"type":"image_url","image_url":{"url":URL},"image_url":{"url":"data:image/png;base64,AA"}}',
+        '{"type":"audio_url","audio_url":[{"url":URL}]}',
+        '{"type":"input_audio","input_audio":{"url":URL,"format":"wav"}}',
+        '{"type":"file","file":{"file_url":URL}}',
+        '{"type":"image","url":URL}',
+    ],
+)
+def test_no_part_of_a_message_is_fetched_from_elsewhere(part: str) -> None:
+    async def main() -> None:
+        async with world() as here:
+            client = await here.client()
+            written = json.dumps(chat(messages=[{"role": "user", "content": ["PART"]}]))
+            for url in URLS:
+                body = written.replace('"PART"', part.replace("URL", json.dumps(url)))
+                answer = await client.ask(post(body.encode()))
+                assert (answer.status, answer.error["param"]) == (400, "messages")
+                assert "send it as a `data:` URL" in answer.error["message"]
+                assert MARK.encode() not in answer.body
+            assert not here.engine.calls
+
+    run(main)
+
+
+def test_what_a_request_brings_itself_reaches_the_engine() -> None:
+    async def main() -> None:
+        async with world() as here:
+            content = [
+                {"type": "text", "text": "see https://example.org/image_url, and \u00e4 \u0001"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}},
+                {"type": "image_url", "image_url": "DATA:image/png;base64,AA=="},
+                {"type": "input_audio", "input_audio": {"data": "/9j/AA==", "format": "wav"}},
+                {"type": "file", "file": {"file_data": "data:application/pdf;base64,AA==", "filename": "c:a.pdf"}},
+            ]
+            called = {"name": "fetch", "arguments": '{"url": "https://example.org", "image_url":["x"]}'}
+            messages = [
+                {"role": "user", "content": content},
+                {"role": "assistant", "content": "an image_url", "tool_calls": [{"id": "1", "function": called}]},
+            ]
+            _, call = await asked(here, json.dumps(chat(messages=messages)).encode())
+            assert call.json["messages"] == messages
+
+    run(main)
+
+
 def test_what_a_template_is_told_is_an_object() -> None:
     async def main() -> None:
         async with world() as here:
@@ -214,7 +276,8 @@ def test_all_of_it_at_once() -> None:
     async def main() -> None:
         async with world() as here:
             plain, plainly = await asked(here, body_with())
-            fields = [(spelling, value) for name, value in FIELDS.items() for spelling in spellings(name)]
+            # Without the last spelling, since so many fields are refused.
+            fields = [(spelling, value) for name, value in FIELDS.items() for spelling in spellings(name)[:-1]]
             lines = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
             request, call = await asked(here, body_with(*fields, ('"extra_body"', NESTED["extra_body"])), lines)
             assert told(request) == told(plain)

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from commonpool.core.model import Endpoint
+from commonpool.gateway import media
 from commonpool.gateway.errors import ApiError, shown
 
 SEQUENCES_MAX: Final = 128
@@ -34,6 +35,8 @@ STRIPPED: Final = frozenset(
         "lora_path", "bootstrap_host", "bootstrap_port", "bootstrap_room", "prompt_embeds", "chat_template",
         "custom_logit_processor", "logits_processors",
         "api_base", "base_url", "api_key", "extra_headers", "callback_url", "webhook_url",
+        # Pictures and sound from elsewhere, and how they are fetched and read.
+        "mm_processor_kwargs", "media_io_kwargs", "multi_modal_data", "image_data", "video_data", "audio_data",
         # What a client's library unpacks by itself, or a gateway of another kind would.
         "extra_body", "extra_query", "litellm_params", "tenant", "tenant_id", "customer",
         # Engines' own names for fields that are read here under OpenAI's, and what the gateway alone asks of them.
@@ -51,7 +54,8 @@ _USUAL: Final = frozenset(
     }
 )  # fmt: skip
 _TEMPLATE_FIELD: Final = "chat_template_kwargs"  # its names are variables of the engine's template, and arguments
-PROMPT_FIELD: Final[dict[Endpoint, str]] = {"chat": "messages", "completions": "prompt", "embeddings": "input"}
+_MESSAGES: Final = "messages"
+PROMPT_FIELD: Final[dict[Endpoint, str]] = {"chat": _MESSAGES, "completions": "prompt", "embeddings": "input"}
 _OF_STREAMS: Final = frozenset({"stream", "stream_options"})
 _INCLUDE_USAGE: Final = Raw(b'{"include_usage":true}')
 _TRUE: Final = Raw(b"true")
@@ -150,6 +154,8 @@ def read(endpoint: Endpoint, body: bytes) -> Ask:
         raise ApiError(400, "missing_parameter", "`model` is missing; it must be a string.", param="model")
     model = _decoded(fields, "model", _text, "a string")
     sequences, tokens_in = _prompts(endpoint, fields)
+    if _MESSAGES in fields:  # engines read them at other endpoints as well
+        media.check(bytes(fields[_MESSAGES]))
     if endpoint == "embeddings":
         return Ask(endpoint, model, fields, False, False, service_tier, 1, sequences, tokens_in, None)
     choices = 1

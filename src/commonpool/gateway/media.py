@@ -7,6 +7,8 @@ call any address that it reaches. All engines read them under a key that ends in
 import re
 from typing import Final
 
+import msgspec
+
 from commonpool.gateway.errors import ApiError
 
 _SIGNS: Final = (b'url"', b"\\u00")  # as it is, or with letters that JSON escapes
@@ -15,6 +17,29 @@ _SIGNS: Final = (b'url"', b"\\u00")  # as it is, or with letters that JSON escap
 _VALUE: Final = re.compile(rb'"(?<=(?:url|5rl|72l|06c)")\s*:\s*(?:"(?!data:)|\[)', re.IGNORECASE)
 _NAME: Final = re.compile(rb"(?:u|\\u0075)(?:r|\\u0072)(?:l|\\u006[cC])\Z")
 _NAME_BYTES: Final = 18  # with all its letters escaped
+
+
+class _Part(msgspec.Struct):
+    type: str = "text"
+
+
+class _Message(msgspec.Struct):
+    content: str | list[_Part] | None = None
+
+
+_messages: Final = msgspec.json.Decoder(list[_Message]).decode
+
+
+def other_than_text(messages: bytes) -> str | None:
+    """The type of the first part of a message that is no text; None: there is none, or what is there is no message."""
+    if messages.find(b"[", 1) < 0:
+        return None
+    try:
+        found = _messages(messages)
+    except msgspec.DecodeError:
+        return None  # that is the engine's to refuse
+    parts = (part for message in found if isinstance(message.content, list) for part in message.content)
+    return next((part.type for part in parts if part.type != "text"), None)
 
 
 def check(messages: bytes) -> None:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from commonpool.config.structs import Config
+from commonpool.config.structs import Config, EmbeddedEngine
 from commonpool.core.limits import size_limits
 from commonpool.core.model import NO_LIMITS, Limits, Policy, Request
 from commonpool.gateway.errors import ApiError, listing, model_not_found, shown
@@ -29,10 +29,11 @@ class _View(msgspec.Struct, frozen=True):
 class Rules:
     """The rules of one configuration. Immutable: a new configuration makes a new one."""
 
-    __slots__ = ("_views",)
+    __slots__ = ("_text_only", "_views")
 
     def __init__(self, config: Config) -> None:
         policy = config.policy
+        self._text_only = {name for name, model in config.models.items() if isinstance(model.engine, EmbeddedEngine)}
         self._views: dict[str, _View] = {}
         for name, tenant in policy.tenants.items():
             cost_centers = {app.name: app.cost_center for app in config.apps.get(name, {}).values()}
@@ -53,12 +54,15 @@ class Rules:
         """The request as the core sees it, and what is allowed to it by itself; `bytes_in` is the size of its body.
 
         One that says nothing of its output is bounded to what it may have. Raises ApiError for a model or a tier that
-        is not open to the key.
+        is not open to the key, and for pictures and sound where the model takes none: its engine would fail on them.
         """
         view = self._view(principal)
         model = ask.model
         if model not in view.models or (principal.models is not None and model not in principal.models):
             raise model_not_found(model, self.models(principal))
+        if model in self._text_only and (part := ask.other_than_text()) is not None:
+            message = f"`messages` has a part of type {shown(part)}, and model {model} takes text alone."
+            raise ApiError(400, "unsupported_content", message, param="messages")
         sizes = view.app_sizes.get(principal.app, view.sizes)
         if principal.sizes is not NO_LIMITS:
             sizes = size_limits(sizes, principal.sizes)

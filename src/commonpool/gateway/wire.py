@@ -104,6 +104,11 @@ class Ask(msgspec.Struct, gc=False):
             self.tokens_out_max = each = max(1, tokens // self.sequences)
             self.fields["max_tokens"] = Raw(b"%d" % each)
 
+    def other_than_text(self) -> str | None:
+        """The type of the first part of its messages that is no text, or None."""
+        messages = self.fields.get(_MESSAGES)
+        return None if messages is None else media.other_than_text(bytes(messages))
+
     def whole_body(self) -> bytes:
         """The body that asks for the answer in one piece, whatever the client wants."""
         return _encode({name: raw for name, raw in self.fields.items() if name not in _OF_STREAMS})

@@ -395,6 +395,14 @@ def test_a_rotation_that_fails_changes_nothing(store: Store) -> None:
     assert store.list_keys() == (KEY,)
 
 
+def test_a_key_that_was_revoked_meanwhile_is_not_rotated(store: Store) -> None:
+    store.add_key(KEY)
+    revoked = store.revoke_key("k1", 50)
+    with pytest.raises(KeyNotFoundError, match="no live key with the id 'k1'"):
+        store.rotate_key("k1", msgspec.structs.replace(KEY, key_id="k2"), until_ns=100)
+    assert store.list_keys() == (revoked,)
+
+
 def test_unknown_keys_are_told_so(store: Store) -> None:
     with pytest.raises(KeyNotFoundError, match="no key with the id 'k9'"):
         store.revoke_key("k9", 1)

@@ -9,7 +9,7 @@ import pytest
 from commonpool.core.keys import ALPHABET, ID, KEY_LENGTH, SECRET_LENGTH, is_key
 from commonpool.core.model import Limits
 from commonpool.store.contract import KeyNotFoundError
-from commonpool.store.keys import NS_MAX, mint, rotate
+from commonpool.store.keys import FIRST_START, NS_MAX, mint, rotate
 from commonpool.store.memory import MemoryStore
 
 
@@ -87,3 +87,21 @@ def test_a_revoked_or_unknown_key_has_no_successor() -> None:
     for key_id in (old.key.key_id, "unknown"):
         with pytest.raises(KeyNotFoundError, match=f"no live key with the id '{key_id}'"):
             rotate(store, key_id, now_ns=120, overlap_ns=50)
+
+
+def test_a_rotation_does_not_bring_back_what_has_expired() -> None:
+    store = MemoryStore()
+    old = mint(tenant="a", app="chat", now_ns=100, expires_ns=130)
+    store.add_key(old.key)
+    with pytest.raises(KeyNotFoundError, match=f"key '{old.key.key_id}' has expired.*`commonpool keys create`"):
+        rotate(store, old.key.key_id, now_ns=130, overlap_ns=50)
+    assert store.list_keys() == (old.key,)
+    rotate(store, old.key.key_id, now_ns=129, overlap_ns=50)
+
+
+def test_the_successor_of_a_key_of_the_first_start_is_none_itself() -> None:
+    store = MemoryStore()
+    old = mint(tenant="a", app="chat", now_ns=100, note=FIRST_START)
+    store.add_key(old.key)
+    new, ending = rotate(store, old.key.key_id, now_ns=200, overlap_ns=50)
+    assert (ending.note, new.key.note) == (FIRST_START, "")

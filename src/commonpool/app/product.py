@@ -38,6 +38,7 @@ from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
 from commonpool.app.feed import Feed
 from commonpool.app.house import House, LocalHouse
+from commonpool.app.keys import Keyring
 from commonpool.app.telemetry import Telemetry
 from commonpool.config import Config, Sources
 from commonpool.config.billing import rates
@@ -70,7 +71,7 @@ from commonpool.observe.waits import Waits
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, Place, StoreError, UsageTable
 from commonpool.store.journal import Journal
-from commonpool.store.keys import NewKey, mint, rotate
+from commonpool.store.keys import FIRST_START, NewKey, mint
 from commonpool.store.opening import open_store
 from commonpool.store.releases import Release
 from commonpool.store.writer import Writer
@@ -152,6 +153,7 @@ class Product:
         self._audit = AuditLog(self._store, self._clock, lambda head: log.info("audit log", head=str(head)))
         self._identity = house.identity(self._store.list_keys(), self._clock)
         self._config = self._recall(config)
+        self._keyring = Keyring(self._store, self._clock, self._take_up)
         self._people = People(self._store, self._clock, lambda: self._config.access, web=Web(config.outgoing))
         # 2. Who decides, and who watches.
         self._telemetry = Telemetry(self._config.policy.tiers)
@@ -432,7 +434,7 @@ class Product:
         """On the very first start each tenant gets a key for its first app; the platform, where it needs one."""
         if self._store.list_keys():
             return
-        about: dict[str, Any] = {"now_ns": self._clock(), "note": "made at the first start"}
+        about: dict[str, Any] = {"now_ns": self._clock(), "note": FIRST_START}
         new = [mint(tenant=tenant, app=next(iter(apps)), **about) for tenant, apps in self._config.apps.items()]
         if not self._config.access.local:
             new.append(mint(tenant="", app="", scope="admin", **about))
@@ -509,10 +511,7 @@ class Product:
         return self._people
 
     async def remove_account(self, name: str) -> tuple[str, ...]:
-        revoked = await self._people.accounts.remove(name)
-        for key_id in revoked:
-            self._identity.revoke(key_id)
-        return revoked
+        return await self._keyring.revoke_with(lambda: self._people.accounts.remove(name), self._identity.revoke)
 
     def authority(self) -> Authority:
         return self._authority
@@ -736,37 +735,13 @@ class Product:
         return await asyncio.to_thread(self._store.list_keys)
 
     async def create_key(self, new: wire.NewKey) -> NewKey:
-        made = mint(
-            tenant=new.tenant,
-            app=new.app,
-            now_ns=self._clock(),
-            scope=new.scope,
-            tier=new.tier,
-            models=new.models,
-            expires_ns=new.expires_ns,
-            note=new.note,
-            role=new.role,
-            account=new.account,
-            tiers=new.tiers,
-            networks=new.networks,
-            limits=new.limits,
-        )
-        await asyncio.to_thread(self._store.add_key, made.key)
-        self._take_up(made.key)
-        return made
+        return await self._keyring.create(new)
 
     async def revoke_key(self, key_id: str) -> Key:
-        key = await asyncio.to_thread(self._store.revoke_key, key_id, self._clock())
-        self._take_up(key)
-        return key
+        return await self._keyring.revoke(key_id)
 
     async def rotate_key(self, key_id: str, overlap_ns: int) -> NewKey:
-        new, old = await asyncio.to_thread(
-            lambda: rotate(self._store, key_id, now_ns=self._clock(), overlap_ns=overlap_ns)
-        )
-        self._take_up(new.key)
-        self._take_up(old)
-        return new
+        return await self._keyring.rotate(key_id, overlap_ns)
 
     def _take_up(self, key: Key) -> None:
         """A key that was made or has changed: its limits are known before anything can come with it."""

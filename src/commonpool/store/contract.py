@@ -48,6 +48,11 @@ class QueryError(StoreError):
 class KeyNotFoundError(StoreError):
     """There is no key with this id."""
 
+    @classmethod
+    def not_live(cls, key_id: str) -> "KeyNotFoundError":
+        """There is none, or it was revoked."""
+        return cls(f"There is no live key with the id {key_id!r}; `commonpool keys list` shows those there are.")
+
 
 class Key(msgspec.Struct, frozen=True):
     """A key as it is kept: a salted digest of its text, whom it stands for, and when it ends (ns since the epoch).
@@ -212,7 +217,10 @@ class Store(
         """Ends a key at once and returns it; the time of the first revocation stays. KeyNotFoundError."""
 
     def rotate_key(self, key_id: str, successor: Key, until_ns: int) -> Key:
-        """Keeps `successor` and returns the old key, which now ends at `until_ns` at the latest. KeyNotFoundError."""
+        """Keeps `successor` and returns the old key, which now ends at `until_ns` at the latest.
+
+        KeyNotFoundError where there is none, or it was revoked; then nothing is kept.
+        """
 
     def add_config(self, config: ConfigRevision) -> None:
         """Keeps an applied configuration. StoreError where its revision is taken."""

@@ -13,6 +13,7 @@ from commonpool.core.model import NO_LIMITS, Limits
 from commonpool.store.contract import Key, KeyNotFoundError, Scope, Store
 
 SALT_BYTES = 16
+FIRST_START = "made at the first start"  # the note of keys that were printed, perhaps into a log
 NS_MAX = 2**63 - 1  # the last moment that a store can keep
 
 
@@ -74,15 +75,20 @@ def mint(
 def rotate(store: Store, key_id: str, *, now_ns: int, overlap_ns: int) -> tuple[NewKey, Key]:
     """A successor of a key with the same rights, and the old key, which ends `overlap_ns` from now or as it would have.
 
-    The successor lives as long as the old one was made for. KeyNotFoundError for an unknown or revoked key.
+    The successor lives as long as the old one was made for. KeyNotFoundError for an unknown, revoked or expired key.
     """
     old = next((key for key in store.list_keys() if key.key_id == key_id and key.revoked_ns is None), None)
     if old is None:
+        raise KeyNotFoundError.not_live(key_id)
+    if old.expires_ns is not None and old.expires_ns <= now_ns:
         raise KeyNotFoundError(
-            f"There is no live key with the id {key_id!r}; `commonpool keys list` shows those there are."
+            f"The key {key_id!r} has expired, and a rotation would bring it back; make a new one: "
+            "`commonpool keys create`."
         )
     ends_ns = None if old.expires_ns is None else min(now_ns + old.expires_ns - old.created_ns, NS_MAX)
-    new = _with_a_secret(msgspec.structs.replace(old, created_ns=now_ns, expires_ns=ends_ns))
+    # Nobody but who asked has seen the successor, whatever became of a key of the first start.
+    note = "" if old.note == FIRST_START else old.note
+    new = _with_a_secret(msgspec.structs.replace(old, created_ns=now_ns, expires_ns=ends_ns, note=note))
     return new, store.rotate_key(key_id, new.key, min(now_ns + overlap_ns, NS_MAX))
 
 

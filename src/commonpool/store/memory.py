@@ -176,6 +176,8 @@ class MemoryStore(
     def rotate_key(self, key_id: str, successor: Key, until_ns: int) -> Key:
         """See `Store.rotate_key`."""
         old = self._key(key_id)
+        if old.revoked_ns is not None:
+            raise KeyNotFoundError.not_live(key_id)
         self.add_key(successor)
         ends = until_ns if old.expires_ns is None else min(old.expires_ns, until_ns)
         self._keys[key_id] = msgspec.structs.replace(old, expires_ns=ends)

@@ -11,6 +11,7 @@ from commonpool.cli.checkup.facts import Facts, File
 from commonpool.config.outgoing import LOCALHOST, literal
 from commonpool.config.structs import Address, AttachedEngine, Tls
 from commonpool.core.model import NS_PER_S
+from commonpool.store.keys import FIRST_START
 
 EXPIRES_SOON_S: Final = 30 * 86_400  # a month to renew a certificate in
 DISK_LOW_BYTES: Final = 1024**3
@@ -19,7 +20,6 @@ DISK_LOW_PERCENT: Final = 5
 OTHERS: Final = 0o007
 GROUP: Final = 0o070
 WRITABLE: Final = 0o022
-FIRST_START: Final = "made at the first start"
 SHOWN: Final = 5
 
 

@@ -35,11 +35,12 @@ def revoke_key(connection: Connection, key_id: str, at_ns: int) -> Key:
 
 def rotate_key(connection: Connection, key_id: str, successor: Key, until_ns: int) -> Key:
     """See `Store.rotate_key`."""
-    connection.run(
-        "UPDATE keys SET expires_ns = ? WHERE key_id = ? AND (expires_ns IS NULL OR expires_ns > ?)",
-        (until_ns, key_id, until_ns),
-    )
+    ends = "CASE WHEN expires_ns < ? THEN expires_ns ELSE ? END"
+    live = f"UPDATE keys SET expires_ns = {ends} WHERE key_id = ? AND revoked_ns IS NULL"  # noqa: S608 - ours
+    changed = connection.run(live, (until_ns, until_ns, key_id))
     old = _find(connection, key_id)
+    if not changed:
+        raise KeyNotFoundError.not_live(key_id)
     add_key(connection, successor)
     return old
 

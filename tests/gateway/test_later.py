@@ -2,16 +2,19 @@
 find the answer, and finds it there: it and nobody else.
 """
 
+import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from commonpool.access.secrets import MasterKey, Masters, Vault
 from commonpool.config.structs import Address, Config
-from commonpool.control.later import AT_DESK, KEEP_NS, WINDOW_NS, Later
+from commonpool.control.later import AT_DESK, AT_ONCE, KEEP_NS, WINDOW_NS, Later
 from commonpool.core.effects import Refuse
 from commonpool.core.events import Arrived
 from commonpool.core.machine import Machine
@@ -21,7 +24,7 @@ from commonpool.gateway.desk import Waiter
 from commonpool.gateway.later import Errands
 from commonpool.gateway.server import Gateway
 from commonpool.store.contract import StoreError
-from commonpool.store.later import SealedLater
+from commonpool.store.later import LaterHead, LaterText, SealedLater
 from commonpool.store.memory import MemoryStore
 from commonpool.store.prompts import Spoken
 from tests.gateway.fakes import (
@@ -57,6 +60,27 @@ PEAK = (Reason.PROMISE, "Tenant support has 130.0 s of work waiting. Try again i
 class Store(MemoryStore):
     broken = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()  # what is read waits for it
+        self.gate.set()
+        self.readers = self.readers_max = 0
+        self._counting = threading.Lock()
+
+    def later(self, id_: str) -> SealedLater | None:
+        with self._counting:
+            self.readers += 1
+            self.readers_max = max(self.readers_max, self.readers)
+        self.gate.wait()
+        with self._counting:
+            self.readers -= 1
+        return super().later(id_)
+
+    def delete_later(self, id_: str) -> bool:
+        if self.broken:
+            raise StoreError("The disk is full.")
+        return super().delete_later(id_)
+
     def add_later(self, entry: SealedLater) -> None:
         if self.broken:
             raise StoreError("The disk is full.")
@@ -70,6 +94,31 @@ class Store(MemoryStore):
     @property
     def kept(self) -> dict[str, SealedLater]:
         return self._later
+
+
+class Grown(Request, frozen=True, gc=False):
+    """A request of a later version, which knows more of it."""
+
+    added: int = 0
+
+
+class Upgraded(Store):
+    """A store that an earlier version wrote."""
+
+    def __init__(self, before: Store) -> None:
+        super().__init__()
+        self._later = before.kept
+
+    def laters(self) -> tuple[LaterHead, ...]:
+        return tuple(map(_grown, super().laters()))
+
+    def later(self, id_: str) -> SealedLater | None:
+        found = super().later(id_)
+        return None if found is None else msgspec.structs.replace(found, head=_grown(found.head))
+
+
+def _grown(head: LaterHead) -> LaterHead:
+    return msgspec.structs.replace(head, request=Grown(**msgspec.structs.asdict(head.request)))
 
 
 class Desk(FakeDesk):
@@ -122,10 +171,10 @@ class Peak:
         self.past: dict[str, list[UsageRecord]] = {}
         self.settled = True
         self.heard: list[Spoken] = []
-        vault = Vault(store, Masters(MasterKey(b"1" * 32)), lambda: self.now)
+        self.vault = Vault(store, Masters(MasterKey(b"1" * 32)), lambda: self.now)
         self.later = Later(
             store,
-            vault,
+            self.vault,
             self.core,
             lambda: self.now,
             self._spawn,
@@ -196,6 +245,7 @@ async def peak(conf: Config | None = None, store: Store | None = None, **bounds:
     try:
         yield here
     finally:
+        here.store.gate.set()
         await here.world.close()
 
 
@@ -512,6 +562,162 @@ def test_a_client_that_is_gone_before_it_hears_of_its_place_leaves_nothing() -> 
         client.abort()
 
     at_peak(test)
+
+
+def test_that_it_cannot_be_deleted_then_is_told_to_the_log() -> None:
+    async def test(here: Peak) -> None:
+        client = await here.world.client()
+        await until(lambda: len(here.world.gateway.connections) == 1)
+        (connection,) = here.world.gateway.connections
+        with capture_logs() as logs:
+            connection.data_received(post(chat(), headers=PREFER))
+            connection.cut()
+            connection.connection_lost(None)
+            await until(lambda: bool(here.store.kept))
+            here.store.broken = True
+            await until(lambda: not here.errands._tasks)
+        assert [line["event"] for line in logs] == ["what nobody waits for cannot be deleted"]
+        client.abort()
+
+    at_peak(test)
+
+
+def test_an_answer_is_counted_before_it_is_read_and_until_it_is_sent() -> None:
+    async def test(here: Peak) -> None:
+        gateway = here.world.gateway
+        place = await here.taken()
+        found = await here.answered(place)
+        size = next(iter(here.store.kept.values())).head.size
+        held_max, gateway.held_max = gateway.held_max, 2 * size - 1
+        here.store.readers_max = 0
+        refused = await here.look(place)
+        assert (refused.status, refused.error["code"], here.store.readers_max) == (503, "memory", 0)
+        gateway.held_max = held_max
+        here.store.gate.clear()
+        client = await here.world.client()
+        client.send(get(place))
+        await until(lambda: here.store.readers == 1)
+        assert gateway.held == size
+        here.store.gate.set()
+        assert (await client.answer()).body == found.body
+        await until(lambda: gateway.held == 0)
+
+    at_peak(test)
+
+
+def test_few_of_a_tenant_are_read_at_a_time_and_nothing_else_waits_for_them() -> None:
+    async def test(here: Peak) -> None:
+        place = await here.taken()
+        await here.answered(place)
+        here.store.readers_max = 0
+        here.store.gate.clear()
+        clients = [await here.world.client() for _ in range(40)]
+        for client in clients:
+            client.send(get(place))
+        await until(lambda: sum(each.exchange is not None for each in here.world.gateway.connections) == 40)
+        await until(lambda: here.store.readers == AT_ONCE)
+        await asyncio.to_thread(here.store.laters)
+        here.store.gate.set()
+        assert {(await client.answer()).status for client in clients} == {200}
+        assert here.store.readers_max == AT_ONCE
+
+    at_peak(test)
+
+
+async def filled(here: Peak) -> list[str]:
+    """The places of four, of which two have answers that fill what their tenant may keep."""
+    here.engine.script = lambda call: call.answer(chat_answer("x" * 3000))
+    here.desk.full = True
+    places = [await here.taken() for _ in range(4)]
+    await here.later.round()
+    for place in places[:2]:
+        here.desk.dispatch(place.rsplit("/", 1)[1])
+    for place in places[:2]:
+        while (await here.look(place)).status == 202:
+            pass
+    here.desk.full = False
+    await here.later.round()
+    assert len(here.desk.comings) == AT_DESK == 2
+    return places
+
+
+def test_nothing_starts_while_a_tenants_answers_fill_what_it_may_keep() -> None:
+    async def test(here: Peak) -> None:
+        places = await filled(here)
+        assert (await here.look(places[2])).json["status"] == "waiting"
+        for place in places[:2]:
+            await here.look(place, "DELETE")
+        assert (await here.answered(places[2])).status == 200
+
+    at_peak(test, bytes_max=3000)
+
+
+def test_who_keeps_too_much_for_too_long_is_told() -> None:
+    async def test(here: Peak) -> None:
+        places = await filled(here)
+        here.now += WINDOW_NS
+        await here.later.round()
+        missed = await here.look(places[2])
+        assert (missed.status, missed.error["code"]) == (504, "later_missed")
+        assert missed.error["message"].endswith("delete answers that were fetched.")
+
+    at_peak(test, bytes_max=3000)
+
+
+def test_one_that_nobody_can_ask_is_lost_and_holds_up_no_other() -> None:
+    async def test(here: Peak) -> None:
+        request = Request("odd", "support", "helpdesk", "tiny", "interactive", "batch", 5)
+        await here.later.keep(request, LaterText("chat", b"no JSON", Limits()))
+        behind = [await here.taken() for _ in range(AT_DESK + 1)]
+        lost = await here.answered("/v1/later/odd")
+        assert (lost.status, lost.error["code"], lost.headers["x-should-retry"]) == (500, "later_lost", "false")
+        assert [(await here.answered(place)).status for place in behind] == [200] * len(behind)
+        assert [(record.request_id, record.outcome) for record in here.core.records] == [("odd", Outcome.FAILED)]
+
+    at_peak(test)
+
+
+def test_who_deletes_its_prompt_log_still_has_what_is_kept_for_later() -> None:
+    async def test(here: Peak) -> None:
+        here.vault.seal("support", (), b"of its prompt log")
+        answered, waiting = await here.taken(), await here.taken()
+        body = (await here.answered(answered)).body
+        here.vault.forget("support")
+        assert (await here.look(answered)).body == body
+        assert (await here.answered(waiting)).status == 200
+
+    at_peak(test)
+
+
+def test_what_does_not_open_any_more_is_lost_for_good() -> None:
+    async def test(here: Peak) -> None:
+        answered = await here.taken()
+        await here.answered(answered)
+        waiting = await here.taken()
+        for key in here.store.data_keys():
+            here.vault.forget(key.tenant)
+        for place in (answered, waiting):
+            lost = await here.answered(place)
+            assert (lost.status, lost.error["code"], lost.headers["x-should-retry"]) == (500, "later_lost", "false")
+
+    at_peak(test)
+
+
+def test_what_was_kept_before_an_upgrade_is_done_and_found_behind_it() -> None:
+    async def main() -> None:
+        before = Store()
+        async with peak(store=before) as here:
+            answered = await here.taken()
+            body = (await here.answered(answered)).body
+            waiting = await here.taken()
+        after = Upgraded(before)
+        for key in before.data_keys():
+            after.add_data_key(key)
+        async with peak(store=after) as here:
+            assert (await here.look(answered)).body == body
+            assert (await here.answered(waiting)).status == 200
+
+    run(main)
 
 
 def test_after_a_restart_the_rest_is_done_and_attempts_go_on() -> None:

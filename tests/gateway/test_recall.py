@@ -86,6 +86,23 @@ def test_the_same_question_is_answered_again_without_an_engine() -> None:
     run(main)
 
 
+def test_an_answer_that_there_is_no_room_for_is_refused_before_it_is_counted() -> None:
+    async def main() -> None:
+        async with here_of() as here:
+            here.engine.script = lambda call: call.answer(chat_answer("y" * 10_000))
+            await ask(here, same())
+            held_max, here.gateway.held_max = here.gateway.held_max, 15_000
+            refused = await ask(here, same())
+            assert (refused.status, refused.error["code"]) == (503, "memory")
+            assert not here.desk.recalls
+            assert here.gateway.held == 0
+            here.gateway.held_max = held_max
+            assert (await ask(here, same())).headers[AGAIN] == "hit"
+            assert here.gateway.held == 0
+
+    run(main)
+
+
 def test_another_tenant_is_never_answered_so() -> None:
     async def main() -> None:
         async with here_of() as here:

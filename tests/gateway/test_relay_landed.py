@@ -194,10 +194,11 @@ def test_what_the_engine_broke_off_or_never_got_has_landed() -> None:
     run(main)
 
 
-def test_of_an_engine_that_is_silent_for_too_long_nobody_knows() -> None:
+def test_what_an_engine_was_silent_over_for_too_long_has_landed_when_it_closes_the_connection() -> None:
     async def main() -> None:
         async with world() as here:
             here.desk.part = HEAD
+            here.engine.keeps_open = True
             here.engine.script = lambda _call: None
             client = await here.client()
             client.send(post(chat()))
@@ -205,5 +206,9 @@ def test_of_an_engine_that_is_silent_for_too_long_nobody_knows() -> None:
             here.pass_time(Timeouts().first_byte_ns + 1)
             assert (await client.answer()).status == 504
             assert (here.desk.log, here.desk.landings) == (["submit", "ended"], [])
+            await until(lambda: here.engine.connections[0].half_closed)
+            here.engine.calls[0].transport.close()
+            await until(lambda: not here.gateway.pool._all)
+            assert here.desk.landings == [(here.desk.requests[0].id, 1, False)]
 
     run(main)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from commonpool.core.model import Outcome
 from commonpool.engines.registry import LLAMACPP, OPENAI
+from commonpool.gateway.http import LINGER
 from tests.faults.peer import Peer
 from tests.faults.rig import TIMEOUTS, Rig, asking, assert_answers, echo, rig
-from tests.gateway.fakes import Call, chat_answer, run, text_event, until
+from tests.gateway.fakes import Call, chat_answer, get, run, text_event, until
+from tests.gateway.test_later import Peak, at_peak
 
 SMALL = 4096
 READERS = 40
@@ -119,3 +121,29 @@ def test_answers_kept_for_slow_readers_are_counted_and_leave_room_for_others(tmp
             await until(lambda: here.gateway.held == 0)
 
     run(main)
+
+
+def test_answers_of_later_for_slow_readers_are_counted_as_fresh_ones_are() -> None:
+    """One may be fetched by any number of clients at once: only so many of them hold it."""
+
+    async def test(here: Peak) -> None:
+        gateway = here.world.gateway
+        gateway.held_max = 70_000_000
+        here.engine.script = lambda call: call.answer(chat_answer("y" * 8_000_000))
+        place = await here.taken()
+        assert (await here.answered(place)).status == 200
+        peers = [await Peer.connect(here.world.port, receive_bytes=SMALL) for _ in range(12)]
+        for peer in peers:
+            peer.send(get(place))
+        # Each has what it gets, as far as its client reads it.
+        await until(lambda: sum(each.stalled or each.state is LINGER for each in gateway.connections) == len(peers))
+        assert gateway.held <= gateway.held_max // 2
+        for peer in peers:
+            await peer.heard_of(b"\r\n")
+        told = [peer.heard[9:12] for peer in peers]
+        assert (told.count(b"200"), told.count(b"503")) == (4, 8)
+        for peer in peers:
+            await peer.close()
+        await until(lambda: gateway.held == 0)
+
+    at_peak(test)

@@ -1,11 +1,14 @@
 """What every store does with what is answered later."""
 
+from contextlib import closing
+
 import msgspec
 import pytest
 
 from commonpool.core.model import Request
 from commonpool.store.contract import Store, StoreError
 from commonpool.store.later import LaterHead, SealedLater
+from tests.store.places import Place
 
 
 def entry(name: str, taken_ns: int = 1, tenant: str = "a", status: int = 0) -> SealedLater:
@@ -23,6 +26,18 @@ def test_what_is_taken_is_there_in_its_order_until_it_is_forgotten(store: Store)
     assert store.delete_later("1")
     assert not store.delete_later("1")
     assert [head.id for head in store.laters()] == ["2", "3"]
+
+
+def test_what_another_version_wrote_is_read_or_left_out(place: Place) -> None:
+    with closing(place.open()) as opened:
+        for name in ("1", "2", "3"):
+            opened.add_later(entry(name))
+    old = '{"id":"2","tenant":"a","app":"app","model":"m","tier":"interactive","endpoint":"batch","tokens_in":10}'
+    for id_, request in (("1", '{"id":7}'), ("2", old)):
+        place.run(f"UPDATE later SET request = '{request}' WHERE id = '{id_}'")
+    with closing(place.open()) as opened:
+        assert [head.id for head in opened.laters()] == ["2", "3"]
+        assert opened.laters()[0].request == Request("2", "a", "app", "m", "interactive", "batch", 10)
 
 
 def test_an_id_is_there_once(store: Store) -> None:

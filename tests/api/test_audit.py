@@ -1,12 +1,15 @@
 """Given calls, when the audit log is read, then each is in it as it was decided; and what cannot be, is not done."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from commonpool.access import policy_files
+from commonpool.access.policy import Authority
 from commonpool.api import wire
 from commonpool.store.audit import AuditEntry, Head
 from commonpool.store.contract import StoreError
@@ -78,6 +81,25 @@ def test_what_is_open_to_all_is_not_in_it(local: TestClient) -> None:
     for path in ("/healthz", "/readyz", "/docs", "/openapi.json"):
         assert local.get(path).status_code == 200
     assert read(local) == []
+
+
+@pytest.mark.parametrize("action", ["run_jobs", "read_jobs", "read_keys"])
+def test_what_an_operators_policy_opens_to_all_asks_who_it_is_and_is_in_it(
+    local: TestClient, product: FakeOperations, tmp_path: Path, action: str
+) -> None:
+    (tmp_path / "open.cedar").write_text(f'permit (principal, action == Action::"{action}", resource);')
+    product.fake_authority = Authority(policy_files.load(tmp_path))
+    calls: dict[str, tuple[str, str]] = {
+        "run_jobs": ("POST", "/admin/v1/jobs/none/cancel"),
+        "read_jobs": ("GET", "/admin/v1/jobs/none"),
+        "read_keys": ("GET", "/admin/v1/keys"),
+    }
+    method, path = calls[action]
+    assert local.request(method, path, headers={"authorization": "Bearer cp_x"}).status_code == 401
+    answer = local.request(method, path, headers={"authorization": KEY_OF_A.decode()})
+    assert answer.status_code == (404 if path.count("none") else 200)
+    told = {(caller, outcome) for caller, asked, _, outcome, _ in read(local) if asked == action}
+    assert told == {("nobody", "denied"), ("key:k2", "allowed")}
 
 
 def test_a_call_that_makes_no_sense_is_no_decision(local: TestClient) -> None:

@@ -110,6 +110,24 @@ def test_who_may_apply_may_not_give_himself_a_role_by_it(
     (tmp_path / "more.cedar").write_text("permit (principal, action, resource);")
     assert post(local, "apply", MORE + same).status_code == 403
     assert product.applied == [1]
+    # What was refused is in the audit log, beside that the call itself was allowed.
+    del local.headers["authorization"]
+    entries = local.get("/admin/v1/audit", params={"action": "manage_access"}).json()["entries"]
+    assert entries
+    assert {(entry["caller"], entry["outcome"], entry["path"]) for entry in entries} == {
+        ("key:k1", "denied", "/admin/v1/config/apply")
+    }
+
+
+def test_a_change_of_who_may_do_what_is_in_the_audit_log_before_it_is_made(
+    local: TestClient, product: FakeOperations
+) -> None:
+    changed = "access: {roles: [{role: viewer, account: me}]}\n"
+    assert post(local, "apply", MORE + changed).status_code == 200
+    assert post(local, "apply", CONFIG + changed).status_code == 200  # this one leaves access alone
+    (entry,) = local.get("/admin/v1/audit", params={"action": "manage_access"}).json()["entries"]
+    assert (entry["caller"], entry["outcome"]) == ("local", "allowed")
+    assert product.applied == [1, 2]
 
 
 def test_what_needs_a_restart_is_refused_as_a_whole(local: TestClient, product: FakeOperations) -> None:

@@ -1,16 +1,17 @@
 """Given endpoints, when requests come that do not fit them, then each gets one sentence in the error's shape."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 import pytest
 from starlette.types import Message
 
-from commonpool.access.permissions import Permission
+from commonpool.access.permissions import OPEN, Permission
 from commonpool.api import routes, wire
 from commonpool.api.http import BODY_BYTES_MAX, Endpoint
-from commonpool.api.openapi import OPEN
 from tests.api.caller import TestClient
 from tests.api.fakes import ADMIN, FakeOperations
 
@@ -156,3 +157,31 @@ def test_client_that_leaves_while_it_sends(product: FakeOperations) -> None:
     }
     asyncio.run(routes.application(product)(scope, receive, send))
     assert product.store.list_keys() == ()
+
+
+def structs_in(kind: msgspec.inspect.Type) -> Iterator[type[msgspec.Struct]]:
+    """Every struct that a value of this type can hold."""
+    if isinstance(kind, msgspec.inspect.StructType):
+        yield kind.cls
+        for field in kind.fields:
+            yield from structs_in(field.type)
+    for name in ("types", "item_types"):
+        for part in getattr(kind, name, ()):
+            yield from structs_in(part)
+    for name in ("item_type", "key_type", "value_type"):
+        if (part := getattr(kind, name, None)) is not None:
+            yield from structs_in(part)
+
+
+@pytest.mark.parametrize("body", sorted({e.body for e in routes.ENDPOINTS if e.body}, key=str))
+def test_no_field_of_a_body_is_ignored(body: type[msgspec.Struct]) -> None:
+    structs = set(structs_in(msgspec.inspect.type_info(body)))
+    assert {each for each in structs if not each.__struct_config__.forbid_unknown_fields} == set()
+
+
+def test_an_unknown_field_inside_names_those_of_its_object(local: TestClient) -> None:
+    answer = local.post("/admin/v1/place", json={"tenant": "support", "hardware": {"gpus": 2}})
+    assert answer.status_code == 400
+    said = error(answer.content).message
+    assert "unknown field `gpus` - at `$.hardware`" in said
+    assert said.endswith("known fields: milli_gpu, memory_mib, profile, count, together, models, runtime")

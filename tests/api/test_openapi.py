@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from commonpool.access import policy_files
 from commonpool.access.callers import NOBODY
-from commonpool.access.permissions import Permission
+from commonpool.access.permissions import OPEN, Permission
 from commonpool.access.policy import Authority
 from commonpool.api import login, openapi, routes
 from tests.api.fakes import FakeOperations
@@ -72,12 +72,12 @@ def test_only_health_and_logging_in_are_open() -> None:
 def test_every_call_says_what_it_asks_for() -> None:
     for methods in document()["paths"].values():
         for operation in methods.values():
-            assert bool(operation["security"]) == (Permission(operation["x-permission"]) not in openapi.OPEN)
+            assert bool(operation["security"]) == (Permission(operation["x-permission"]) not in OPEN)
 
 
 def test_what_is_open_is_so_by_the_policies_and_nothing_else_is() -> None:
     authority = Authority(policy_files.load())
-    assert {each for each in Permission if authority.decide(NOBODY, each).allowed} == openapi.OPEN
+    assert {each for each in Permission if authority.decide(NOBODY, each).allowed} == OPEN
 
 
 def test_every_call_says_how_it_is_refused_and_none_that_it_fails() -> None:

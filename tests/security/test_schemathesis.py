@@ -29,6 +29,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from commonpool import __version__
+from commonpool.access import permissions
 from commonpool.api import openapi, routes
 from tests.security.admin_product import HASH, KEY, URL, Living, World
 from tests.security.matrix_world import CALLS, FOREIGN, OWN, UNKNOWN, Things
@@ -41,7 +42,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 WHO = ("platform-admin", f"tenant-admin of {OWN}", f"app of {OWN}", "nobody")
 MAKES_KEYS = {"POST /admin/v1/keys", "POST /admin/v1/keys/{id}/rotate"}
 LOGS_IN = {"POST /admin/v1/sessions", "POST /admin/v1/me/password"}
-OPEN, SELF = {permission.value for permission in openapi.OPEN}, "read_self"  # of whoever it is, and of who that is
+OPEN, SELF = {permission.value for permission in permissions.OPEN}, "read_self"  # of whoever it is, and of who that is
 # What is a number, or a place in a listing, or looks like one.
 HUGE = ("9" * 25, "9" * 5000)
 ODD = [*HUGE, "-1", "1e3", "\u0665", "1.99999999999999999999.x"]

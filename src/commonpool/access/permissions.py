@@ -71,6 +71,9 @@ CHANGES: Final = frozenset(
     }
 )
 
+OPEN: Final = frozenset({Permission.READ_HEALTH, Permission.READ_DESCRIPTION, Permission.LOG_IN})
+"""What asks for no caller, unless an operator's own policies forbid it; everything else does, whatever they permit."""
+
 WORDS: Final[dict[Permission, str]] = {
     Permission.READ_HEALTH: "see whether the product lives and can serve",
     Permission.READ_DESCRIPTION: "read the description of the API",

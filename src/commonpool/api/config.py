@@ -8,7 +8,7 @@ from commonpool.access import policy_files
 from commonpool.access.permissions import Permission
 from commonpool.access.policy_files import Policies
 from commonpool.api import wire
-from commonpool.api.access import may_not
+from commonpool.api.deciding import Call, decide_too
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import ConflictError, Operations
 from commonpool.api.subjects import PLATFORM, Who
@@ -17,6 +17,7 @@ from commonpool.config.billing import unpriced
 
 ACCESS = "access"
 POLICIES = f"{ACCESS}.policies"
+APPLY = "/admin/v1/config/apply"
 DIGEST_SHOWN = 12  # of 64; enough to tell two apart
 
 
@@ -60,8 +61,8 @@ async def apply_config(operations: Operations, _: Nothing, wanted: wire.Configur
         )
     # Or whoever may apply a configuration could give himself every other permission.
     changes_access = any(change.key.partition(".")[0] == ACCESS for change in found.changes)
-    if changes_access and not operations.authority().decide(who.caller, Permission.MANAGE_ACCESS).allowed:
-        raise may_not(who.caller, Permission.MANAGE_ACCESS)
+    if changes_access:
+        await decide_too(operations, Permission.MANAGE_ACCESS, Call("POST", APPLY, who.visit), who)
     if found.changes:
         await operations.apply(found.sources, found.config, found.policies, found.revision)
     return wire.Changes(operations.config().policy.revision, found.changes, _warnings(operations, found.config))
@@ -130,7 +131,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "POST",
-        "/admin/v1/config/apply",
+        APPLY,
         apply_config,
         Permission.APPLY_CONFIG,
         PLATFORM,

@@ -5,7 +5,7 @@ import msgspec
 from commonpool.access.audit import Decided
 from commonpool.access.callers import NOBODY
 from commonpool.access.people import Visit
-from commonpool.access.permissions import Permission
+from commonpool.access.permissions import OPEN, Permission
 from commonpool.access.scope import NOTHING, Scope
 from commonpool.api.access import identified, may_not
 from commonpool.api.operations import OperationError, Operations, UnavailableError
@@ -26,9 +26,9 @@ class Call(msgspec.Struct, frozen=True):
 async def admit(operations: Operations, permission: Permission, of: Subject, call: Call) -> Who:
     """Who asks. Raises an error where that is nobody, or somebody who has this permission nowhere.
 
-    What is open to everybody is so to whoever brings a wrong credential, too, and is not in the audit log.
+    What is open by design (`OPEN`) is so to whoever brings a wrong credential, too, and is not in the audit log.
     """
-    if operations.authority().decide(NOBODY, permission).allowed:
+    if permission in OPEN and operations.authority().decide(NOBODY, permission).allowed:
         return Who(NOBODY, NOTHING, call.visit)
     try:
         caller = await identified(operations, call.method, call.visit)
@@ -49,7 +49,7 @@ async def decide(operations: Operations, permission: Permission, of: Subject, ca
     Also where it is a change that the audit log cannot take.
     """
     caller, scope = asked.who.caller, asked.who.scope
-    if caller is NOBODY:
+    if caller is NOBODY:  # whom `admit` lets in to what is open by design alone
         return
     # 1. Whose it is, and so whether it may be. Who may know of everything is told truly that there is no such thing.
     tenant: str | None = scope.single
@@ -59,16 +59,29 @@ async def decide(operations: Operations, permission: Permission, of: Subject, ca
         allowed = scope.everything if tenant is None else tenant in scope
     decided = _decided(operations, permission, call, asked.who, tenant or "", allowed=allowed)
     # 2. It is kept, before anything is done.
-    if allowed and permission.changes:
-        try:
-            await operations.audit().keep(decided)
-        except StoreError as error:
-            raise UnavailableError(f"nothing was done, since the audit log cannot be written: {error}") from error
-    else:
-        operations.audit().note(decided)
+    await _keep(operations, decided)
     # 3. What is foreign is answered as what does not exist.
     if tenant is None or not allowed:
         raise of.missing(operations, asked) if tenant != "" and of.missing else may_not(caller, permission, ON_PLATFORM)
+
+
+async def decide_too(operations: Operations, permission: Permission, call: Call, who: Who) -> None:
+    """Returns where they may do that to the platform as well, in a call that was decided. Raises an error otherwise."""
+    allowed = operations.authority().decide(who.caller, permission).allowed
+    await _keep(operations, _decided(operations, permission, call, who, "", allowed=allowed))
+    if not allowed:
+        raise may_not(who.caller, permission)
+
+
+async def _keep(operations: Operations, decided: Decided) -> None:
+    """A change that is allowed is in the audit log when this returns; the rest is written soon."""
+    if not (decided.allowed and decided.permission.changes):
+        operations.audit().note(decided)
+        return
+    try:
+        await operations.audit().keep(decided)
+    except StoreError as error:
+        raise UnavailableError(f"nothing was done, since the audit log cannot be written: {error}") from error
 
 
 def _decided(

@@ -10,15 +10,13 @@ import jinja2
 import msgspec
 
 from commonpool.access.browsers import SESSION
-from commonpool.access.permissions import Permission
+from commonpool.access.permissions import OPEN, Permission
 from commonpool.api import wire
 from commonpool.api.http import HTML, JSON, STATUS_OK, Endpoint, Nothing
 from commonpool.api.operations import Operations
 from commonpool.api.streaming import EVENTS
 from commonpool.api.subjects import PLATFORM, Who
 
-# What asks for nothing, unless an operator's own policies forbid it.
-OPEN = frozenset({Permission.READ_HEALTH, Permission.READ_DESCRIPTION, Permission.LOG_IN})
 LOGS_IN = frozenset({Permission.LOG_IN, Permission.READ_SELF})  # with a password, of which there are only so many tries
 
 REF = "#/components/schemas/{name}"

@@ -6,6 +6,9 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -244,6 +247,44 @@ def test_a_rotation_that_is_killed_loses_nothing(tmp_path: Path, after: int) -> 
     new = Vault(store, Masters(TWO), lambda: 7)
     assert all(new.open(tenant, (), sealed[tenant]) == TEXT for tenant in tenants)
     store.close()
+
+
+class Slow(MemoryStore):
+    """Who looks a data key up has read it, and is held before it comes back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.go_on = threading.Event(), threading.Event()
+        self.forgotten = 0
+
+    def data_key(self, tenant: str) -> DataKey | None:
+        found = super().data_key(tenant)
+        self.read.set()
+        assert self.go_on.wait(120)
+        return found
+
+    def forget_data_key(self, tenant: str) -> None:
+        self.forgotten += 1
+        super().forget_data_key(tenant)
+
+
+def test_a_key_that_is_forgotten_while_another_thread_looks_it_up_does_not_come_back() -> None:
+    store = Slow()
+    store.add_data_key(ONE.wrap("a", b"k" * 32, 1))
+    both = vault(store)
+    with ThreadPoolExecutor(2) as threads:
+        sealing = threads.submit(both.seal, "a", (), TEXT)
+        assert store.read.wait(120)
+        forgetting = threads.submit(both.forget, "a")
+        with suppress(TimeoutError):  # without a lock it is done by then, and the test fails below
+            forgetting.result(0.05)
+        assert store.forgotten == 0
+        store.go_on.set()
+        sealed = sealing.result(120)
+        forgetting.result(120)
+    assert store.data_keys() == ()
+    with pytest.raises(SecretsError, match="deleted"):
+        both.open("a", (), sealed)
 
 
 # -- the salt of prompt caches -----------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Given tenants of which one keeps its prompts, when they ask, then that one's are kept, encrypted, and no more."""
 
+import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,7 +21,18 @@ ASKED = b'{"messages":[{"content":"MARK"}]}'
 
 
 class Store(MemoryStore):
-    broken = False
+    broken = held = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deleted, self.go_on = threading.Event(), threading.Event()
+
+    def delete_prompts(self, tenant: str, request_id: str | None) -> int:
+        count = super().delete_prompts(tenant, request_id)
+        if self.held:
+            self.deleted.set()
+            assert self.go_on.wait(120)
+        return count
 
     def add_prompts(self, entries: Any) -> None:
         if self.broken:
@@ -151,12 +164,53 @@ def test_what_waits_is_bounded_and_what_is_lost_is_counted() -> None:
         await house.prompts.switch_on("a", DAY, "account:ann")
         for number in range(10):
             house.hear(f"r{number}")
-        assert house.prompts.lost == {"a": 6}
-        assert await house.names() == ["r3", "r2", "r1", "r0"]
+        assert house.prompts.lost == {"a": 8}
+        assert await house.names() == ["r1", "r0"]
         house.hear("r9")
-        assert await house.names() == ["r9", "r3", "r2", "r1", "r0"]
+        assert await house.names() == ["r9", "r1", "r0"]
 
     run(main)
+
+
+def test_a_tenant_whose_log_waits_leaves_room_for_the_others() -> None:
+    async def main() -> None:
+        house = House(pending_bytes_max=600)
+        for tenant in "ab":
+            await house.prompts.switch_on(tenant, DAY, "account:ann")
+        for number in range(100):
+            house.hear(f"r{number}", "a")
+        kept = 100 - house.prompts.lost["a"]
+        assert kept >= 2
+        house.hear("r1", "b")
+        assert house.prompts.lost["b"] == 0
+        assert await house.names("b") == ["r1"]
+        assert len(await house.names("a")) == kept
+        for number in range(100, 200):  # what was written is free again
+            house.hear(f"r{number}", "a")
+        assert len(await house.names("a")) == 2 * kept
+
+    run(main)
+
+
+def test_what_cannot_be_sealed_is_lost_and_holds_up_nobody_else() -> None:
+    async def test(house: House) -> None:
+        for tenant in "ab":
+            await house.prompts.switch_on(tenant, DAY, "account:ann")
+        wrapped = MasterKey(b"2" * 32).wrap("a", b"k" * 32, 1)  # by a master key that is not at hand
+        house.store.add_data_key(wrapped)
+        for number in range(3):
+            house.hear(f"r{number}", "a")
+            house.hear(f"r{number}", "b")
+        assert await house.names("b") == ["r2", "r1", "r0"]
+        assert await house.names("a") == []
+        assert house.prompts.lost == {"a": 3}
+        assert house.prompts.trouble is not None
+        assert "the data key of tenant a" in house.prompts.trouble
+        house.hear("r3", "b")
+        assert await house.names("b") == ["r3", "r2", "r1", "r0"]
+        assert house.prompts.trouble is None
+
+    housed(test)
 
 
 def test_what_cannot_be_written_waits_until_it_can() -> None:
@@ -210,6 +264,29 @@ def test_a_tenant_deletes_one_entry_or_all_with_their_key() -> None:
         assert sorted(await house.names("b")) == ["r1", "r2", "r3"]
         house.hear("r4")
         assert (await prompts.show("a", "r4")) is not None
+
+    housed(test)
+
+
+def test_what_is_written_while_all_is_deleted_waits_for_its_new_key() -> None:
+    """The data key is deleted after the entries: what came in between would have been sealed with it, and lost."""
+
+    async def test(house: House) -> None:
+        await house.prompts.switch_on("a", DAY, "account:ann")
+        house.hear("r1")
+        await house.prompts.write()
+        house.store.held = True
+        deleting = asyncio.create_task(house.prompts.delete("a"))
+        assert await asyncio.to_thread(house.store.deleted.wait, 120)
+        house.hear("r2")
+        writing = asyncio.create_task(house.prompts.write())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        house.store.go_on.set()
+        assert await deleting == 1
+        await writing
+        assert await house.names() == ["r2"]
+        assert await house.prompts.show("a", "r2") is not None
 
     housed(test)
 

@@ -10,6 +10,7 @@ import base64
 import binascii
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -125,6 +126,7 @@ class Vault:
         self._masters = keys
         self._clock = clock
         self._open: dict[str, AESGCM] = {}
+        self._changing = threading.Lock()  # or a key that was just read of the store comes back after it is forgotten
         for key in store.data_keys():
             keys.of(key).unwrap(key)
 
@@ -146,8 +148,9 @@ class Vault:
 
     def forget(self, tenant: str) -> None:
         """What was sealed for the tenant can never be opened again."""
-        self._store.forget_data_key(tenant)
-        self._open.pop(tenant, None)
+        with self._changing:
+            self._store.forget_data_key(tenant)
+            self._open.pop(tenant, None)
 
     def rotate(self) -> int:
         """Have the master key in force wrap every data key; returns how many another one had wrapped until now.
@@ -168,6 +171,10 @@ class Vault:
         found = self._open.get(tenant)
         if found is not None:
             return found
+        with self._changing:
+            return self._open.get(tenant) or self._look_up(tenant, make=make)
+
+    def _look_up(self, tenant: str, *, make: bool) -> AESGCM:
         key = self._store.data_key(tenant)
         if key is None:
             if not make:

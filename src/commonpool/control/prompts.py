@@ -53,6 +53,7 @@ class Prompts:
         self._tenant_bytes_max = tenant_bytes_max
         self._pending: deque[Spoken] = deque()
         self._pending_bytes = 0
+        self._held: Counter[str] = Counter()  # of these bytes, by tenant
         self._writing = asyncio.Lock()
         self._logs: dict[str, PromptLog] = {}
         self._trimmed_ns = 0
@@ -71,11 +72,14 @@ class Prompts:
         tenant = spoken.head.tenant
         if tenant not in self._logs:  # it was switched off meanwhile
             return
-        if self._pending_bytes + spoken.size > self._pending_bytes_max:
+        # A tenant may hold as much as is free beside it: nobody fills all of it, so others find room.
+        held = self._held[tenant] + spoken.size
+        if self._pending_bytes + spoken.size + held > self._pending_bytes_max:
             self.lose(tenant, 1)
             return
         self._pending.append(spoken)
         self._pending_bytes += spoken.size
+        self._held[tenant] = held
 
     def lose(self, tenant: str, count: int) -> None:
         """There was no room for so many."""
@@ -93,28 +97,48 @@ class Prompts:
     async def write(self) -> None:
         """Write all that was heard until now. What cannot be written now is tried again, and `trouble` says why."""
         async with self._writing:
-            while self._pending:
-                batch = [self._pending[at] for at in range(min(BATCH, len(self._pending)))]
-                try:
-                    await asyncio.to_thread(self._keep, batch)
-                except (StoreError, SecretsError) as error:
-                    self.trouble = f"Prompt logs cannot be written: {error}"
-                    return
-                for spoken in batch:
-                    self._pending.popleft()
-                    self._pending_bytes -= spoken.size
-            self.trouble = None
+            await self._write()
 
-    def _keep(self, batch: Sequence[Spoken]) -> None:
+    async def _write(self) -> None:
+        if not self._pending:
+            return
+        unsealed = None
+        while self._pending:
+            batch = [self._pending[at] for at in range(min(BATCH, len(self._pending)))]
+            try:
+                failed = await asyncio.to_thread(self._keep, batch)
+            except StoreError as error:
+                self.trouble = f"Prompt logs cannot be written: {error}"
+                return
+            for tenant, error in failed:
+                self.lose(tenant, 1)
+                unsealed = error
+            for spoken in batch:
+                self._pending.popleft()
+                self._pending_bytes -= spoken.size
+                self._held[spoken.head.tenant] -= spoken.size
+                if not self._held[spoken.head.tenant]:
+                    del self._held[spoken.head.tenant]
+        self.trouble = None if unsealed is None else f"Prompt logs cannot be written: {unsealed}"
+
+    def _keep(self, batch: Sequence[Spoken]) -> list[tuple[str, SecretsError]]:
+        """Write them; returns of whom what could not be sealed, which does not hold up the others'."""
         entries = []
+        failed = []
         for spoken in batch:
             status, answered = answer_of(spoken.answered)
             status = STATUS_CLIENT_GONE if spoken.gone or status is None else status
             head = msgspec.structs.replace(spoken.head, status=status)
             text = msgspec.msgpack.encode(PromptText(spoken.asked, in_one_piece(answered), spoken.cut))
-            sealed = self._vault.seal(head.tenant, _about(head), text)
+            try:
+                sealed = self._vault.seal(head.tenant, _about(head), text)
+            except SecretsError as error:
+                failed.append((head.tenant, error))
+                continue
             entries.append(SealedPrompt(msgspec.structs.replace(head, size=len(sealed)), sealed))
-        self._store.add_prompts(entries)
+        if entries:
+            self._store.add_prompts(entries)
+        return failed
 
     async def trim(self) -> None:
         """What is older than its tenant keeps it goes, and what is too much."""
@@ -167,10 +191,11 @@ class Prompts:
 
     async def delete(self, tenant: str, request_id: str | None = None) -> int:
         """Delete an entry, or all of a tenant's and their data key with them; returns how many there were."""
-        await self.write()
-        count = await asyncio.to_thread(self._store.delete_prompts, tenant, request_id)
-        if request_id is None:
-            await asyncio.to_thread(self._vault.forget, tenant)
+        async with self._writing:  # what is heard meanwhile is sealed with another key, and is kept
+            await self._write()
+            count = await asyncio.to_thread(self._store.delete_prompts, tenant, request_id)
+            if request_id is None:
+                await asyncio.to_thread(self._vault.forget, tenant)
         return count
 
     def _open(self, tenant: str, request_id: str) -> tuple[PromptHead, PromptText] | None:

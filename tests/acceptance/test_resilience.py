@@ -3,13 +3,14 @@
 import contextlib
 import http.server
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.product import running
+from tests.acceptance.product import Product, free_port, running
 from tests.leaks import MARK
 
 CONFIG = """
@@ -113,4 +114,32 @@ def test_a_replica_that_fails_is_left_out_until_it_answers_again(tmp_path: Path)
         assert {record["request_id"] for record in failed} == again
         assert all(record["micro_per_gpu_hour"] == 0 for record in failed)
         metrics = product.get("/metrics")
-        assert f'commonpool_retries_total{{model="m",tenant="support"}} {float(len(again))}' in metrics
+        told = re.findall(r'^commonpool_retries_total\{[^}]*tenant="support"[^}]*\} (\S+)$', metrics, re.MULTILINE)
+        assert [float(count) for count in told] == [len(again)]
+
+
+def test_a_model_whose_engine_is_away_holds_up_no_other(tmp_path: Path) -> None:
+    dead = f"""  dead:
+    version: "1"
+    gpu: 1_gpu
+    slots: 4
+    context: 4Ki
+    engine: {{kind: attached, urls: ["http://127.0.0.1:{free_port()}"]}}
+"""
+    with engine() as well, engine() as other:
+        written = CONFIG.format(well.server_port, other.server_port)
+        written = written.replace("2_gpu", "3_gpu").replace("prices:", f"{dead}prices:")
+        product = Product(tmp_path, written)
+        try:
+            product.launch()  # it is never ready, since one model is away
+            deadline = time.monotonic() + SETTLE_S
+            while "Model dead cannot be served" not in product.output.read_text():
+                assert time.monotonic() < deadline, product.output.read_text()
+                time.sleep(0.05)
+            product.take_keys()
+            assert product.post("/v1/chat/completions", QUESTION, "support")["choices"]
+            m, away = product.get("/admin/v1/status")["models"]
+            assert (m["ready"], m["broken"], away["name"], away["ready"], away["broken"]) == (2, False, "dead", 0, True)
+            assert away["error"]
+        finally:
+            product.stop()

@@ -1,8 +1,10 @@
 """Who may come to the control plane: what must hold between its keys, and the structs made of them."""
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from commonpool.config.access_keys import WHO
+from commonpool.config.outgoing import is_loopback
 from commonpool.config.problems import KeyPath, Report, hint, listed, quote
 from commonpool.config.roles import PLATFORM_ROLES, TENANT_ROLES
 from commonpool.config.secrets import below
@@ -15,6 +17,7 @@ def check_access(values: Values, report: Report) -> None:
     section: Values = values.get("access", {})
     oidc: Values = section.get("oidc", {})
     _oidc(section, oidc, report)
+    _local(section, values.get("listen", {}), report)
     first: dict[tuple[str, ...], int] = {}
     for number, role in enumerate(section.get("roles", [])):
         if role is not None and report.is_sound(at := ("access", "roles", str(number))):
@@ -40,6 +43,20 @@ def _oidc(section: Values, oidc: Values, report: Report) -> None:
     if "audience" in oidc and oidc["audience"] == oidc.get("client_id"):
         sentence = "is client_id, so whoever logs in somewhere with it would have a bearer token for here"
         report.fail((*at, "audience"), f"{sentence}; let the issuer give another", oidc["audience"])
+
+
+def _local(section: Values, listen: Values, report: Report) -> None:
+    """A listener without TLS whose URL is elsewhere has a proxy in front, and what that passes on may look local."""
+    at = ("access", "url")
+    url = section.get("url")
+    if url is None or report.is_bad(at) or not section.get("local") or listen.get("control_tls"):
+        return
+    if not is_loopback(urlsplit(url).hostname or ""):
+        report.fail(
+            at,
+            f"{quote(url)} is a proxy's, since the control plane has no TLS of its own, and what a proxy passes on may"
+            " look like a program of this machine, which is a platform-admin; set access.local to false",
+        )
 
 
 def _role(role: Values, at: KeyPath, values: Values, report: Report) -> None:

@@ -33,6 +33,12 @@ def literal(host: str) -> Address | None:
         return None
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host is written as this machine's loopback."""
+    address = literal(host)
+    return host.lower() == LOCALHOST or (address is not None and address.is_loopback)
+
+
 def listed(host: str, destinations: tuple[str, ...]) -> bool:
     """Whether a host is one of the destinations as it is written: a name, or one below `*.NAME`."""
     name = host.lower()

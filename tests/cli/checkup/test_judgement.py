@@ -71,6 +71,14 @@ def test_a_listener_that_others_reach_has_tls(listener: str, host: str) -> None:
     assert found(edit(said, f"{listener}: '{host}:9', {other}, {listener}_tls: {TLS}") + people) == []
 
 
+def test_behind_a_proxy_nobody_is_local() -> None:
+    said = "control: 127.0.0.1:8081"
+    tls = edit(said, f"{said}, control_tls: {TLS}")
+    assert found(tls + "access: {url: 'https://pool.example'}\n") == [("local_behind_proxy", False)]
+    assert found(tls + "access: {url: 'https://pool.example', local: false}\n") == []
+    assert found(tls + "access: {url: 'https://127.0.0.1:8444'}\n") == []
+
+
 def test_loopback_needs_none() -> None:
     for host in ("localhost", "127.0.0.9"):
         assert found(edit("gateway: 127.0.0.1", f"gateway: {host}")) == []
@@ -81,7 +89,7 @@ def test_a_control_plane_that_others_reach_knows_people() -> None:
     text = edit("control: 127.0.0.1", f"control_tls: {TLS}, control: 0.0.0.0")
     assert found(text) == [("nobody_by_name", False)]
     assert found(text + "access: {roles: [{role: operator, account: ann}]}\n") == []
-    oidc = "{issuer: 'https://id.example', client_id: pool}, url: 'https://pool.example'"
+    oidc = "{issuer: 'https://id.example', client_id: pool}, local: false, url: 'https://pool.example'"
     assert found(text + f"access: {{oidc: {oidc}, roles: [{{role: operator, group: ops}}]}}\n") == []
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from commonpool.cli.checkup.facts import Facts, File
-from commonpool.config.outgoing import LOCALHOST, literal
+from commonpool.config.outgoing import is_loopback
 from commonpool.config.structs import Address, AttachedEngine, Tls
 from commonpool.core.model import NS_PER_S
 from commonpool.store.keys import FIRST_START
@@ -58,15 +58,24 @@ def _listeners(facts: Facts) -> Iterator[Finding]:
         ("control", listen.control, listen.control_tls),
     )
     for name, address, files in pairs:
-        if files is None and not _is_here(address.host):
+        if files is None and not is_loopback(address.host):
             yield Finding(
                 "open_listener",
                 serious=True,
                 what=f"listen.{name} is {address} without TLS, so keys and what they are used for cross the network as "
                 "they are.",
-                do=f"Set listen.{name}_tls (docs/tls.md), or listen on 127.0.0.1 behind a proxy that has TLS.",
+                do=f"Set listen.{name}_tls, or listen on 127.0.0.1 behind a proxy that has TLS, and set access.local: "
+                "false (docs/tls.md).",
             )
-    if not _is_here(listen.control.host) and access.oidc is None and not access.roles:
+    if access.local and access.url is not None and not is_loopback(urlsplit(access.url).hostname or ""):
+        yield Finding(
+            "local_behind_proxy",
+            serious=False,
+            what=f"access.url is {access.url}, and a program of this machine without a credential is a platform-admin: "
+            "should that be a proxy of this machine, so may be all that it passes on.",
+            do="Set access.local to false, unless no proxy is in front (docs/tls.md).",
+        )
+    if not is_loopback(listen.control.host) and access.oidc is None and not access.roles:
         yield Finding(
             "nobody_by_name",
             serious=False,
@@ -94,7 +103,7 @@ def _engines(facts: Facts) -> Iterator[Finding]:
     for model in facts.config.models.values():
         if not isinstance(model.engine, AttachedEngine):
             continue
-        away = [url for url in model.engine.urls if not _is_here(urlsplit(url).hostname or "")]
+        away = [url for url in model.engine.urls if not is_loopback(urlsplit(url).hostname or "")]
         if model.engine.credential is None and model.engine.urls:
             yield Finding(
                 "engine_without_credential",
@@ -280,12 +289,6 @@ def _machine(facts: Facts) -> Iterator[Finding]:
             f"{facts.config.state}; without space no request is taken in.",
             do="Make room, or move the state folder to a larger disk.",
         )
-
-
-def _is_here(host: str) -> bool:
-    """Whether a host is written as this machine's loopback."""
-    address = literal(host)
-    return host.lower() == LOCALHOST or (address is not None and address.is_loopback)
 
 
 def _some(names: Sequence[str]) -> str:

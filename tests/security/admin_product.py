@@ -27,11 +27,15 @@ from commonpool.backends.joblog import LogPart
 from commonpool.backends.jobrun import Exit
 from commonpool.backends.jobs import JobBackend
 from commonpool.config import Config, parse_sources, read_sources
+from commonpool.core.firing import Episode
 from commonpool.core.model import Job
+from commonpool.store.alerts import KeptEpisode
 from commonpool.store.jobs import JobAttempt, Task
+from commonpool.store.sqlite import SqliteStore
 from tests.backends.scripted import ScriptedEngine, scripted
+from tests.control.alerting.receivers import Hook, hook
 from tests.gateway.fakes import chat_answer
-from tests.security.matrix_world import APPS, FOREIGN, OWN, PASSWORD, Things
+from tests.security.matrix_world import APPS, FOREIGN, OWN, PASSWORD, Things, over_budget
 
 T = TypeVar("T")
 MASTER: Final = base64.b64encode(b"the master key of this one test!").decode()
@@ -57,6 +61,7 @@ prices:
   gpu_hour: {{main: 2.50}}
   meters: {{request: 0.000001, storage_gib_hour: 0.01}}
 jobs: {{submitters: tenants}}
+alerts: {{channels: {{ops: {{kind: webhook, url: "{hook}"}}}}}}
 access:
   roles:
     - {{role: tenant-admin, tenant: {own}, account: clare}}
@@ -224,8 +229,8 @@ def _note(tenant: str) -> str:
 async def world(folder: Path) -> AsyncIterator[World]:
     """A running product with an object of each kind of both tenants."""
     collected = gc.get_threshold()
-    async with scripted() as engine:
-        product = await _start(folder, engine)
+    async with scripted() as engine, hook() as receiver:
+        product = await _start(folder, engine, receiver)
         try:
             here = World(product, routes.application(product), folder, {}, {}, {"nobody": {}}, {MASTER, PASSWORD})
             await here.key("platform-admin", {"scope": "admin"})
@@ -278,7 +283,15 @@ async def _left(running: contextlib.AbstractAsyncContextManager[World]) -> None:
     await running.__aexit__(None, None, None)
 
 
-async def _start(folder: Path, engine: ScriptedEngine) -> Product:
+def _alert(folder: Path) -> None:
+    """Something is wrong with what each tenant has, and is kept from before the product started."""
+    store = SqliteStore(folder / "var")
+    now = time.time_ns()
+    store.save_alerts([KeptEpisode(Episode(over_budget(tenant), now, now, now)) for tenant in (OWN, FOREIGN)])
+    store.close()
+
+
+async def _start(folder: Path, engine: ScriptedEngine, receiver: Hook) -> Product:
     body = chat_answer("done")
     engine.raw = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
         len(body),
@@ -288,7 +301,8 @@ async def _start(folder: Path, engine: ScriptedEngine) -> Product:
     (folder / "master").chmod(0o600)
     path = folder / "commonpool.yaml"
     names = {"own": OWN, "own_app": APPS[OWN], "foreign": FOREIGN, "foreign_app": APPS[FOREIGN]}
-    path.write_text(CONFIG.format(port=engine.port, **names))
+    path.write_text(CONFIG.format(port=engine.port, hook=receiver.url, **names))
+    _alert(folder)
     sources = read_sources(path)
     product = Product(sources, parse_sources(sources), house=House())
     await product.start()

@@ -96,20 +96,20 @@ def _store() -> MemoryStore:
         store.add_job(JobRecord(job, Task(("train",), "/home", name=own.note), BEFORE, BEFORE))
         store.add_key(Key(own.key, b"", b"", "data", tenant, own.app, BEFORE, note=own.note))
         store.add_release(Release(tenant, 100, BEFORE, "local", own.note))
-        store.save_alerts([KeptEpisode(Episode(_over_budget(tenant), BEFORE, BEFORE, BEFORE))])
+        store.save_alerts([KeptEpisode(Episode(over_budget(tenant), BEFORE, BEFORE, BEFORE))])
         store.add_audit([AuditEntry(BEFORE, BEFORE, 1, "local", "grant", tenant, "allowed", path=own.note)])
     asyncio.run(product.people().accounts.add("ann", "person", PASSWORD, ""))
     asyncio.run(_keep_prompts(product))
     return store
 
 
-def _over_budget(tenant: str) -> Trouble:
+def over_budget(tenant: str) -> Trouble:
     return Trouble("budget_hard", f"Tenant {tenant} has spent its budget.", tenant=tenant, pool="main")
 
 
 def alert(tenant: str) -> str:
     """The id of what is wrong with a tenant's things; of nobody's there is none."""
-    return _over_budget(tenant).id
+    return over_budget(tenant).id
 
 
 async def _keep_prompts(product: FakeOperations) -> None:

@@ -45,7 +45,8 @@ class Product:
         self.keys: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, **env: str) -> None:
+    def launch(self, **env: str) -> None:
+        """Without waiting for anything."""
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 command("up", str(self.config)),
@@ -56,7 +57,13 @@ class Product:
                 env={**os.environ, **env},
                 start_new_session=True,
             )
+
+    def start(self, **env: str) -> None:
+        self.launch(**env)
         self.wait_ready()
+        self.take_keys()
+
+    def take_keys(self) -> None:
         if not self.keys:
             self.keys = self._new_keys()
 

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from commonpool.api.keys import LIVE_KEYS_MAX
 from commonpool.core.model import Limits
+from commonpool.store.keys import mint
 from tests.api.fakes import NOW, FakeOperations
 
 
@@ -54,6 +57,16 @@ def test_admin_key_belongs_to_nobody(local: TestClient) -> None:
         ({"tenant": "support", "limits": {"queue_length": 2**60}}, "limits", "write a whole number from 1 on"),
         ({"tenant": "support", "limits": {"milli_gpu": 5}}, "limits", "no job is of a key"),
         ({"tenant": "support", "limits": {"requests": 5}}, None, "unknown field `requests`"),
+        ({"tenant": "support", "limits": {"requests": 5}}, None, "requests_per_minute"),
+        (
+            {"tenant": "support", "note": "n" * 201},
+            "note",
+            "note is 201 characters; write one line of at most 200 printable ones",
+        ),
+        ({"tenant": "support", "note": "a\u202eb"}, "note", "write one line of at most 200 printable ones"),
+        ({"scope": "admin", "note": "a\nb"}, "note", "write one line of at most 200 printable ones"),
+        ({"tenant": "support", "tiers": []}, "tiers", "a key without tiers could do nothing; leave tiers out"),
+        ({"tenant": "support", "models": []}, "models", "a key without models could do nothing; leave models out"),
         ({"tenant": "support", "role": "viewer"}, "role", "a key of scope data has no role"),
         ({"scope": "admin", "role": "king"}, "role", "there is no role 'king' on the platform"),
         ({"scope": "admin", "role": "tenant-admin"}, "role", "there is no role 'tenant-admin' on the platform"),
@@ -107,6 +120,34 @@ def test_rotate_overlaps(local: TestClient) -> None:
     assert answer.json()["about"]["tier"] == "batch"
     old, new = sorted(local.get("/admin/v1/keys").json()["keys"], key=lambda key: key["id"] != made["id"])
     assert (old["expires_ns"], new["expires_ns"]) == (NOW + 5, None)
+
+
+def test_the_overlap_of_a_rotation_has_an_end(local: TestClient) -> None:
+    made = create(local, tenant="support")["about"]
+    days_ns = 90 * 86_400 * 10**9
+    answer = local.post(f"/admin/v1/keys/{made['id']}/rotate", json={"overlap_ns": days_ns + 1})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "overlap_ns")
+    assert "90 days beside the new one at most" in answer.json()["error"]["message"]
+    assert len(local.get("/admin/v1/keys").json()["keys"]) == 1
+    assert local.post(f"/admin/v1/keys/{made['id']}/rotate", json={"overlap_ns": days_ns}).status_code == 201
+
+
+def test_live_keys_of_a_tenant_have_a_limit(local: TestClient, product: FakeOperations) -> None:
+    made = create(local, tenant="support")["about"]
+    for number in range(LIVE_KEYS_MAX - 1):
+        new = mint(tenant="support", app="default", now_ns=NOW)
+        product.store.add_key(msgspec.structs.replace(new.key, key_id=f"k{number}"))
+    product.store.add_key(mint(tenant="support", app="default", now_ns=NOW - 9, expires_ns=NOW).key)  # has ended
+    for path, body in (("", {"tenant": "support"}), (f"/{made['id']}/rotate", {"overlap_ns": 9})):
+        answer = local.post(f"/admin/v1/keys{path}", json=body)
+        assert answer.status_code == 400
+        said = answer.json()["error"]["message"]
+        assert said == (
+            "tenant 'support' has 1000 live keys, and 1000 may live at a time; revoke those that are not used"
+        )
+    create(local, tenant="research")
+    local.post(f"/admin/v1/keys/{made['id']}/revoke")
+    create(local, tenant="support")
 
 
 @pytest.mark.parametrize("verb", ["revoke", "rotate"])

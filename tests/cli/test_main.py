@@ -1,6 +1,7 @@
 """Given whatever happens, then the process ends with the right code and a sentence, as a real process."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,16 @@ def test_every_command_explains_the_exit_codes(capsys: pytest.CaptureFixture[str
     for name in [*names, "keys"]:
         assert run([name, "--help"]) == ExitCode.OK
         assert "Exit codes: 0 done" in " ".join(capsys.readouterr().out.split())
+
+
+def test_every_command_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+    one = [each.name or each.callback.__name__ for each in commands.registered_commands if each.callback]
+    groups = [
+        each.name or (each.typer_instance and each.typer_instance.info.name) for each in commands.registered_groups
+    ]
+    assert len(groups) > 5
+    assert {name for name in [*one, *groups] if not re.search(rf"^\| `{name}[ `]", page, re.MULTILINE)} == set()
 
 
 def test_every_exit_code_is_documented() -> None:

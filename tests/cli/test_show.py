@@ -22,6 +22,13 @@ def drawn(width: int, rows: list[tuple[str, ...]] = ROWS, columns: list[show.Col
     return [line.rstrip() for line in out.file.getvalue().splitlines()]
 
 
+def test_a_whole_column_is_on_one_line_beside_a_long_note() -> None:
+    columns = [show.Column("id", right=False, whole=True), show.Column("note", right=False)]
+    lines = drawn(50, [("k123456789abcdefghij", "word " * 40)], columns)
+    assert max(map(len, lines)) <= 50
+    assert any(line.split()[0] == "k123456789abcdefghij" for line in lines if line.split())
+
+
 def test_with_room_titles_are_on_one_line() -> None:
     assert drawn(80)[0].split() == ["tenant", "elastic", "cap", "in", "use", "wait", "p99"]
     assert "elastic cap" in drawn(80)[0]

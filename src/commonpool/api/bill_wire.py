@@ -138,7 +138,7 @@ class BillingPeriods(msgspec.Struct, frozen=True):
     periods: tuple[BillingPeriod, ...]
 
 
-class ClosePeriod(msgspec.Struct, frozen=True):
+class ClosePeriod(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which month to close: `2026-10`."""
 
     name: str

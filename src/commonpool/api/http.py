@@ -5,10 +5,12 @@ handler called, and its answer or its error written. So no handler touches HTTP,
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -44,6 +46,9 @@ SAFE = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
+
+
+_PLACE = re.compile(r"\.(\w+)")  # a field's name in the path that msgspec gives
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -210,6 +215,23 @@ def _params(endpoint: Endpoint, request: Request) -> msgspec.Struct:
         raise BadRequestError(f"query parameters: {error}") from None
 
 
+def _fields_at(said: str, kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The fields of the object that a message of msgspec is about: `... - at `$.hardware.count``, none for the whole.
+
+    Where it is about a value in an object, the fields of the object around it.
+    """
+    here = msgspec.inspect.type_info(kind)
+    known: tuple[str, ...] = ()
+    for name in ["", *_PLACE.findall(said.partition(" - at `$")[2])]:
+        if isinstance(here, msgspec.inspect.StructType) and name:
+            here = next((field.type for field in here.fields if field.encode_name == name), here)
+        if isinstance(here, msgspec.inspect.UnionType):  # of one struct and null, as every one that is asked for
+            here = next((one for one in here.types if isinstance(one, msgspec.inspect.StructType)), here)
+        if isinstance(here, msgspec.inspect.StructType):
+            known = tuple(field.encode_name for field in here.fields)
+    return known
+
+
 async def _body(kind: type[msgspec.Struct], request: Request) -> msgspec.Struct:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != JSON:
@@ -222,7 +244,7 @@ async def _body(kind: type[msgspec.Struct], request: Request) -> msgspec.Struct:
     try:
         return msgspec.json.decode(bytes(body), type=kind)
     except msgspec.ValidationError as error:
-        names = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
+        names = ", ".join(_fields_at(str(error), kind))
         raise BadRequestError(f"the body is not as it should be: {error}; known fields: {names}") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequestError(f"the body is not JSON: {error}") from None

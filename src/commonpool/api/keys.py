@@ -10,17 +10,20 @@ from commonpool.access.permissions import Permission
 from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import BadRequestError, NotFoundError, Operations
+from commonpool.api.people_wire import NOTE_CHARS_MAX
 from commonpool.api.subjects import ACROSS, Asked, Subject, Who, no_tenant
 from commonpool.config import Config
 from commonpool.config.keys import DEFAULT_APP
 from commonpool.config.limits import OF_JOBS
 from commonpool.config.problems import listed
-from commonpool.core.model import NO_LIMITS, Limits
+from commonpool.core.model import NO_LIMITS, NS_PER_HOUR, Limits
 from commonpool.core.networks import NETWORKS_MAX, NetworkError, network
 from commonpool.store.contract import Key
 from commonpool.store.keys import NewKey
 
 LIMIT_MAX: Final = 2**53 - 1  # what every reader of JSON keeps exactly
+LIVE_KEYS_MAX: Final = 1000  # of a tenant, and of the platform: all are held in memory
+OVERLAP_DAYS_MAX: Final = 90
 
 
 class ByKey(msgspec.Struct, frozen=True):
@@ -36,7 +39,9 @@ async def list_keys(operations: Operations, _: Nothing, who: Who) -> wire.Keys:
 async def create(operations: Operations, _: Nothing, new: wire.NewKey, __: Who) -> wire.CreatedKey:
     if new.account:
         await _check_owner(operations, new)
-    return _created(await operations.create_key(resolve(new, operations.config(), operations.now_ns())))
+    resolved = resolve(new, operations.config(), operations.now_ns())
+    await _check_room(operations, resolved.tenant)
+    return _created(await operations.create_key(resolved))
 
 
 async def revoke(operations: Operations, key: ByKey, _: Who) -> wire.Key:
@@ -44,7 +49,30 @@ async def revoke(operations: Operations, key: ByKey, _: Who) -> wire.Key:
 
 
 async def rotate(operations: Operations, key: ByKey, rotation: wire.Rotation, _: Who) -> wire.CreatedKey:
+    if rotation.overlap_ns > OVERLAP_DAYS_MAX * 24 * NS_PER_HOUR:
+        raise BadRequestError(
+            f"the old key may work for {OVERLAP_DAYS_MAX} days beside the new one at most; give a shorter overlap_ns, "
+            "and make a second key for what is to live longer",
+            param="overlap_ns",
+        )
+    for old in await operations.keys():
+        if old.key_id == key.id:
+            await _check_room(operations, old.tenant)
     return _created(await operations.rotate_key(key.id, rotation.overlap_ns))
+
+
+async def _check_room(operations: Operations, tenant: str) -> None:
+    """Of one tenant, or of the platform "", so many keys may live at a time."""
+    now = operations.now_ns()
+    live = sum(
+        key.tenant == tenant and key.revoked_ns is None and (key.expires_ns is None or key.expires_ns > now)
+        for key in await operations.keys()
+    )
+    if live >= LIVE_KEYS_MAX:
+        whose = f"tenant {tenant!r}" if tenant else "the platform"
+        raise BadRequestError(
+            f"{whose} has {live} live keys, and {LIVE_KEYS_MAX} may live at a time; revoke those that are not used"
+        )
 
 
 async def _check_owner(operations: Operations, new: wire.NewKey) -> None:
@@ -91,6 +119,7 @@ def resolve(new: wire.NewKey, config: Config, now_ns: int) -> wire.NewKey:
     """The same with its app filled in. Raises `BadRequestError` where it names what the configuration has not."""
     if new.expires_ns is not None and new.expires_ns <= now_ns:
         raise BadRequestError("the key would expire before it is made; give a later expires_ns", param="expires_ns")
+    _check_written(new)
     new = msgspec.structs.replace(new, networks=_networks(new.networks))
     if new.scope == "admin":
         _check_admin(new)
@@ -111,6 +140,17 @@ def resolve(new: wire.NewKey, config: Config, now_ns: int) -> wire.NewKey:
     for model in new.models or ():
         _known("models", model, usable)
     return msgspec.structs.replace(new, app=app)
+
+
+def _check_written(new: wire.NewKey) -> None:
+    if len(new.note) > NOTE_CHARS_MAX or not new.note.isprintable():
+        raise BadRequestError(
+            f"note is {len(new.note)} characters; write one line of at most {NOTE_CHARS_MAX} printable ones",
+            param="note",
+        )
+    for name in ("models", "tiers"):
+        if getattr(new, name) == ():
+            raise BadRequestError(f"a key without {name} could do nothing; leave {name} out for all", param=name)
 
 
 def _check_admin(new: wire.NewKey) -> None:

@@ -236,7 +236,7 @@ class Product:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen, then bring the engines up; returns when every model has a ready replica."""
+        """Listen, then bring the engines up; returns when every model has a ready replica, or cannot."""
         self._house.check(self._config)
         self._writer.start()
         for key in self._store.list_keys():
@@ -271,19 +271,24 @@ class Product:
         gc.set_threshold(COLLECT_EVERY)
 
     async def _first_start(self) -> None:
-        """Wait until every model that should have a replica has a ready one, or finds no place for it.
+        """Wait until every model that should have a replica has a ready one, finds no place for it or cannot start.
 
-        Raises StartError when a model cannot be started at all.
+        One that cannot start holds up no other: it is said, and tried again. Raises StartError where none can.
         """
         self._desk.tick()
         while True:
             models = core_views.models(self._desk.machine.state)
-            for model in models:
-                if model.broken:
-                    raise StartError(f"Model {model.model} cannot be served. {model.error}")
-            if all(model.ready or model.unplaced or not model.wanted for model in models):
+            broken = self._broken()
+            if broken and len(broken) == len(models):
+                raise StartError(broken[0])
+            if all(model.ready or model.unplaced or model.broken or not model.wanted for model in models):
                 return
             await asyncio.sleep(FIRST_START_POLL_S)
+
+    def _broken(self) -> list[str]:
+        """A sentence for each model that cannot be served now."""
+        models = core_views.models(self._desk.machine.state)
+        return [f"Model {model.model} cannot be served. {model.error}" for model in models if model.broken]
 
     async def _start_control(self, address: Address) -> int:
         await self._control.start(address.host, address.port)
@@ -337,7 +342,7 @@ class Product:
             models=tuple(self._config.models),
             tenants=tuple(self._config.policy.tenants),
             new_keys=self._new_keys,
-            warnings=self._warnings(),
+            warnings=(*self._warnings(), *(f"{said} It is tried again." for said in self._broken())),
         )
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

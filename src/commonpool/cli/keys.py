@@ -112,7 +112,8 @@ def list_keys(*, control: Control = CONTROL_URL, token_file: TokenFile = None, a
         for key in found.keys
     ]
     out = show.console()
-    out.print(show.table(out, [show.Column(title, right=False) for title in titles], rows))
+    columns = [show.Column(title, right=False, whole=title in ("id", "tenant")) for title in titles]
+    out.print(show.table(out, columns, rows))
 
 
 @keys.command()

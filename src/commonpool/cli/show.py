@@ -26,10 +26,11 @@ Progress = Callable[[int, int], None]
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column; numbers stand to the right."""
+    """A column; numbers stand to the right. One that is `whole` never takes several lines: an id, to be copied."""
 
     title: str
     right: bool = True
+    whole: bool = False
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -81,7 +82,11 @@ def _width(out: Console, grid: Table) -> int:
 def _foldable(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> dict[int, int]:
     """The columns of texts that may take several lines, and how wide each is on one."""
     longest = {at: max((len(row[at]) for row in rows), default=0) for at in range(len(columns))}
-    return {at: longest[at] for at, column in enumerate(columns) if not column.right and longest[at] > TEXT_MIN}
+    return {
+        at: longest[at]
+        for at, column in enumerate(columns)
+        if not column.right and not column.whole and longest[at] > TEXT_MIN
+    }
 
 
 def _grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], total: Sequence[str] | None, form: Form) -> Table:

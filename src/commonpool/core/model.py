@@ -90,7 +90,7 @@ class Node(msgspec.Struct, frozen=True):
     windows: tuple[Window, ...] = ()
 
 
-class Hardware(msgspec.Struct, frozen=True):
+class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What work asks for of the GPUs, as people say it. `core.footprint` is the one place that converts it.
 
     `milli_gpu` in all: whole GPUs from 1000 up, a part of one below. `memory_mib` on each device. `profile` a MIG

@@ -27,7 +27,7 @@ class Store(MemoryStore):
         super().__init__()
         self.deleted, self.go_on = threading.Event(), threading.Event()
 
-    def delete_prompts(self, tenant: str, request_id: str | None) -> int:
+    def delete_prompts(self, tenant: str, request_id: str | None = None) -> int:
         count = super().delete_prompts(tenant, request_id)
         if self.held:
             self.deleted.set()

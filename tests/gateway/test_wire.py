@@ -245,3 +245,11 @@ def test_a_flood_of_keys_is_refused_before_any_is_made() -> None:
     assert refused(b'{"model":"m","messages":[],' + fields + b"}").code == "too_many_strings"
     escaped = b'{"model":"m","messages":[{"role":"user","content":"' + b'\\"' * 500_000 + b'"}]}'
     assert wire.read("chat", escaped).model == "m"
+
+
+@pytest.mark.parametrize("endpoint", ["embeddings", "completions"])
+def test_messages_are_looked_at_wherever_an_engine_may_read_them(endpoint: Endpoint) -> None:
+    part = {"type": "image_url", "image_url": {"url": "http://10.0.0.1/"}}
+    body = {"model": "m", "input": "x", "prompt": "x", "messages": [{"role": "user", "content": [part]}]}
+    with pytest.raises(ApiError, match="send it as a `data:` URL"):
+        read(body, endpoint)

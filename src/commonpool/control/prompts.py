@@ -110,9 +110,9 @@ class Prompts:
             except StoreError as error:
                 self.trouble = f"Prompt logs cannot be written: {error}"
                 return
-            for tenant, error in failed:
+            for tenant, why in failed:
                 self.lose(tenant, 1)
-                unsealed = error
+                unsealed = why
             for spoken in batch:
                 self._pending.popleft()
                 self._pending_bytes -= spoken.size

@@ -11,6 +11,7 @@ from commonpool.config.build import fingerprint
 from commonpool.config.structs import (
     Access,
     Address,
+    Alerts,
     App,
     AttachedEngine,
     Billing,
@@ -244,6 +245,7 @@ def test_every_key_has_its_place() -> None:
         job_submitters="tenants",
         job_users={"t": "jobs-t"},
         outgoing=("10.0.0.0/8", "*.gpu.example"),
+        alerts=Alerts(time_zone="Asia/Kolkata"),
         billing=Billing(
             time_zone="Asia/Kolkata",
             lending={"main": Lending("main", 875, ((20, 6, 500),))},

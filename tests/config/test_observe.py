@@ -41,5 +41,5 @@ def test_another_collector_needs_a_restart(edit: Edit) -> None:
     changes = diff(parse(edit()), parse(edit(end=ON)))
     assert [(each.key, each.old, each.new, each.kind) for each in changes] == [
         ("observe.traces.endpoint", None, "http://127.0.0.1:4318", Kind.RESTART),
-        ("observe.traces.sample", None, "12.5%", Kind.RESTART),
+        ("observe.traces.sample", "10%", "12.5%", Kind.RESTART),
     ]

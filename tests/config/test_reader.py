@@ -16,7 +16,7 @@ MODEL_KEYS = (
     "version, pool, gpu, gpu_memory, mig, gpu_models, together, runtime, replicas, replicas_max, residency, idle_after, "
     "start_deadline, fallback, slots, context, kv_tokens, engine"
 )
-ROOT_KEYS = "listen, state, store, secrets, body_max, timeouts, jobs, outgoing, access, pools, nodes, models, tiers, prices, costs, retention, groups, tenants, include"
+ROOT_KEYS = "listen, state, store, secrets, body_max, timeouts, jobs, outgoing, access, alerts, observe, pools, nodes, models, tiers, prices, costs, retention, groups, tenants and 1 more"
 QUOTA_KEYS = (
     "pool, group, guaranteed, borrowable, reserved, lending_limit, headroom, elastic_cap, hard_cap, weight, models, "
     "resources"

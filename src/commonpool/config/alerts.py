@@ -90,13 +90,13 @@ def _channel(name: str, said: Values, folder: Path) -> Channel:
     )
 
 
-def describe_alerts(said: Alerts) -> dict[KeyPath, str | None]:
-    """Every setting of it under its key, as people write it."""
+def describe_alerts(said: Alerts, billing_zone: str) -> dict[KeyPath, str | None]:
+    """Every setting of it under its key, as people write it; a time zone that is the bills' follows that one."""
     found: dict[KeyPath, str | None] = {
         ("alerts", "group_wait"): format_duration(said.group_wait_ns),
         ("alerts", "repeat_after"): format_duration(said.repeat_ns),
         ("alerts", "quiet_hours"): None if said.quiet is None else "-".join(map(str, said.quiet)),
-        ("alerts", "time_zone"): said.time_zone,
+        ("alerts", "time_zone"): None if said.time_zone == billing_zone else said.time_zone,
     }
     for name, channel in said.channels.items():
         keys = {

@@ -106,7 +106,7 @@ def describe(config: Config) -> dict[KeyPath, str]:
         # A tier without targets is a tier all the same.
         said |= _below(("tiers", name), targets if any(targets.values()) else {"": "no targets"})
     said |= describe_access(config.access)
-    said |= describe_alerts(config.alerts)
+    said |= describe_alerts(config.alerts, config.billing.time_zone)
     said |= _below(("observe", "traces"), _traces(config.observe.traces))
     said |= describe_billing(config)
     for name, group in policy.groups.items():
@@ -121,9 +121,7 @@ def describe(config: Config) -> dict[KeyPath, str]:
 
 
 def _traces(traces: Traces) -> dict[str, str | None]:
-    """How many are traced says nothing where there are none."""
-    sample = format_permille(traces.sample_permille) if traces.endpoint is not None else None
-    return {"endpoint": traces.endpoint, "sample": sample}
+    return {"endpoint": traces.endpoint, "sample": format_permille(traces.sample_permille)}
 
 
 def _tls(listener: str, files: Tls | None) -> dict[KeyPath, str | None]:

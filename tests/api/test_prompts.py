@@ -101,6 +101,8 @@ def test_on_the_machine_itself_nobody_reads_it_without_a_credential(product: Fak
         answer = client.get(f"{PATH}/r1")
     assert answer.status_code == 403
     assert "question" not in answer.text
+    said = answer.json()["error"]["message"]
+    assert "only a tenant's own tenant-admins and developers may: `commonpool keys create --scope admin" in said
 
 
 def test_pages_follow_one_another(product: FakeOperations) -> None:

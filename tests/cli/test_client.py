@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from commonpool.api import wire
 from commonpool.cli import run
 from commonpool.cli.client import Client, connect
 from commonpool.cli.exits import CommandError, ExitCode
-from tests.api.fakes import ADMIN, FakeOperations
+from tests.api.fakes import ADMIN, CONFIG, FakeOperations, sources
 from tests.cli.serving import serving
 
 
@@ -80,6 +81,23 @@ def test_something_else_answers(answer: bytes, capsys: pytest.CaptureFixture[str
     err = capsys.readouterr().err
     assert "check --control" in err
     assert len(err.splitlines()) == 1
+
+
+def test_the_gateway_is_named_as_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    body = msgspec.json.encode(wire.Failure(wire.Error("There is nothing.", "invalid_request_error", "path_not_found")))
+    with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)) as url:
+        assert ends("--control", url) == ExitCode.UNREACHABLE
+    assert f"what answers at {url} is the gateway; give --control the address of the control" in capsys.readouterr().err
+
+
+def test_a_command_without_a_key_says_where_to_give_it(capsys: pytest.CaptureFixture[str]) -> None:
+    product = FakeOperations()
+    product.configure(sources(CONFIG + "access: {local: false}\n"))
+    with serving(product) as url:
+        assert ends("--control", url) == ExitCode.NOT_ALLOWED
+    said = capsys.readouterr().err
+    assert "(access.local)" in said
+    assert said.endswith("a command takes it from --token-file or COMMONPOOL_ADMIN_TOKEN\n")
 
 
 def test_redirect_is_not_followed() -> None:

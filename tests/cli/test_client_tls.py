@@ -57,6 +57,7 @@ def test_a_certificate_of_its_own(authority: Authority, tmp_path: Path, monkeypa
     with serving(FakeOperations(), Tls(made.certificate, made.key, authority.file)) as url:
         error = refused(url)
         assert error.code == ExitCode.UNREACHABLE
+        assert "that COMMONPOOL_CLIENT_CERT names a certificate where one is asked for" in str(error)
         monkeypatch.setenv("COMMONPOOL_CLIENT_CERT", one_file(tmp_path, authority.issue("operator", client=True)))
         assert reaches(url)
 

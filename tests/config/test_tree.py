@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commonpool.config.problems import Mark, Problem, Report
+from commonpool.config.problems import Mark, Problem, Report, quote
 from commonpool.config.tree import DEPTH_MAX, NODES_MAX, Mapping, Node, Scalar, Sequence, compose
 
 
@@ -97,3 +97,8 @@ def test_the_parser_in_python_reads_the_same(root: Path) -> None:
     text = (root / "commonpool.yaml").read_text()
     report = Report("c.yaml")
     assert compose(text, "c.yaml", report, yaml.SafeLoader) == tree(text)
+
+
+def test_a_value_is_shown_with_nothing_that_a_terminal_would_obey() -> None:
+    assert quote("é\u202e\x1b\x9b") == '"é\\u202e\\u001b\\u009b"'
+    assert quote("\U000e0001") == '"\\udb40\\udc01"'

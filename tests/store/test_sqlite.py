@@ -44,13 +44,15 @@ def test_a_second_opener_is_told_who_uses_the_folder(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_told_so(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"not a database, " * 100)
-    with pytest.raises(StoreError, match=r"commonpool.db cannot be opened \(file is not a database\)"):
+    with pytest.raises(
+        StoreError, match=r"opened, since the file is damaged \(file is not a database\): stop the product"
+    ):
         SqliteStore(tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"state folder .*file.state cannot be used \(Not a directory\)"):
+    with pytest.raises(StoreError, match=r"state folder .*file.state is a file, or lies below one: name a folder"):
         SqliteStore(tmp_path / "file" / "state")
 
 
@@ -74,3 +76,10 @@ def test_a_file_that_another_program_holds_is_an_error_and_nothing_is_lost(tmp_p
         other.execute("ROLLBACK")
         store.add_usage([usage_record("r1")])
         assert len(store.record("r1")) == 1
+
+
+def test_a_state_that_is_a_file_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    for folder in (tmp_path / "state", tmp_path / "state" / "below"):
+        with pytest.raises(StoreError, match=r"is a file, or lies below one: name a folder in `state`\."):
+            SqliteStore(folder)

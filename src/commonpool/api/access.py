@@ -36,6 +36,11 @@ class ForbiddenError(OperationError):
 
 def may_not(caller: Caller, permission: Permission, where: str = "") -> ForbiddenError:
     """What somebody is told who lacks a permission."""
+    if permission in (Permission.KEEP_PROMPTS, Permission.READ_PROMPTS):
+        return ForbiddenError(
+            f"{caller.name} ({caller.roles}) may not {WORDS[permission]}{where}; only a tenant's own tenant-admins and "
+            "developers may: `commonpool keys create --scope admin --tenant TENANT --role tenant-admin` makes one a key"
+        )
     return ForbiddenError(
         f"{caller.name} ({caller.roles}) may not {WORDS[permission]}{where}; ask a platform-admin for a role that may"
     )

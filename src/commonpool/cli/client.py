@@ -84,6 +84,12 @@ class Client:
                 " check --control",
                 ExitCode.UNREACHABLE,
             ) from None
+        if error.code == "path_not_found":  # as only a gateway says it
+            raise CommandError(
+                f"what answers at {self._shown} is the gateway; give --control the address of the control plane, "
+                "which is listen.control",
+                ExitCode.UNREACHABLE,
+            )
         raise _refusal(status, error)
 
     def _exchange(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
@@ -120,9 +126,10 @@ class Client:
             case ssl.SSLCertVerificationError():
                 why = error.verify_message.rstrip(".")
                 return f"the certificate at {self._shown} is not trusted: {why}; {CA_VARIABLE} names whose to trust"
-            case ssl.SSLError():
+            case ssl.SSLError() | ConnectionError() if self._url.scheme == "https":
+                cause = getattr(error, "reason", None) or error
                 return (
-                    f"there is no TLS with {self._shown}: {error.reason or error}; check --control, and that "
+                    f"there is no TLS with {self._shown}: {cause}; check --control, and that "
                     f"{CERTIFICATE_VARIABLE} names a certificate where one is asked for"
                 )
             case _:
@@ -200,4 +207,7 @@ def _refusal(status: int, error: wire.Error) -> CommandError:
         code = ExitCode.PRODUCT_ERROR
     else:
         code = ExitCode.FAILED
-    return CommandError("\n".join(map(str, error.problems)) or error.message, code)
+    said = error.message
+    if status == http.client.UNAUTHORIZED:
+        said = f"{said}; a command takes it from --token-file or {TOKEN_VARIABLE}"
+    return CommandError("\n".join(map(str, error.problems)) or said, code)

@@ -25,6 +25,9 @@ def rotate(*, control: Control = CONTROL_URL, token_file: TokenFile = None, as_j
     if as_json:
         emit(rotated)
         return
+    if not rotated.count:
+        typer.echo("no data key had to be wrapped anew: secrets.master_key wraps all there are")
+        return
     typer.echo(
         f"{rotated.count} data keys were wrapped anew; take secrets.previous_master_key out of the configuration"
     )

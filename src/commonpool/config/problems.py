@@ -125,9 +125,11 @@ def _dotted(path: KeyPath) -> str:
 
 
 def quote(text: str) -> str:
-    """The value as errors show it: in quotes, on one line, not too long."""
+    """The value as errors show it: in quotes, on one line, not too long, with nothing that a terminal would obey."""
     shown = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
-    return json.dumps(shown, ensure_ascii=False)
+    return "".join(
+        each if each.isprintable() else json.dumps(each)[1:-1] for each in json.dumps(shown, ensure_ascii=False)
+    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

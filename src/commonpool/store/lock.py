@@ -16,6 +16,10 @@ class FolderLock:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise StoreError(
+                f"The state folder {folder} is a file, or lies below one: name a folder in `state`."
+            ) from error
         except OSError as error:
             raise StoreError(
                 f"The state folder {folder} cannot be used ({error.strerror}): make it writable, or set `state`."

@@ -21,6 +21,7 @@ FILE = "commonpool.db"
 BUSY_S = 2.0  # how long a write waits for another program that holds the file
 
 # What SQLite says of a value that its column can never hold.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the low byte of its code, whatever more is said
 _UNFIT = (OverflowError, UnicodeEncodeError, sqlite3.DataError, sqlite3.IntegrityError)
 
 
@@ -136,6 +137,11 @@ class SqliteStore(SqlStore):
             raise self._failure("read", error) from error
 
     def _failure(self, verb: str, error: Exception) -> StoreError:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            return StoreError(
+                f"The store {self._path} cannot be {verb}, since the file is damaged ({error}): stop the product and "
+                "put a backup in its place."
+            )
         return StoreError(
             f"The store {self._path} cannot be {verb} ({error}): check that the disk has space, that the file is "
             "readable and writable, and that no other program holds it."

@@ -79,6 +79,14 @@ class Product:
             time.sleep(0.05)
         raise AssertionError(f"not ready:\n{self.output.read_text()}")
 
+    def announced(self) -> str:
+        """What it says once it is ready, which is a moment after it serves."""
+        deadline = time.monotonic() + START_S
+        while "Ctrl-C stops" not in (said := self.output.read_text()):
+            assert time.monotonic() < deadline, said
+            time.sleep(0.05)
+        return said
+
     def _new_keys(self) -> dict[str, str]:
         """A key for each tenant, made as an operator does."""
         tenants = [tenant["name"] for tenant in self.get("/admin/v1/status")["tenants"]]

@@ -90,12 +90,8 @@ def product(tmp_path: Path, issuer: TestIssuer) -> Iterator[Product]:
 
 
 def shown_keys(product: Product) -> dict[str, str]:
-    """The keys that the first start showed, by whose they are; it serves a moment before it says so."""
-    while "Ctrl-C stops" not in product.output.read_text():
-        assert product.process is not None
-        assert product.process.poll() is None
-        time.sleep(0.05)
-    lines = [line.split() for line in product.output.read_text().splitlines() if line.startswith("  ")]
+    """The keys that the first start showed, by whose they are."""
+    lines = [line.split() for line in product.announced().splitlines() if line.startswith("  ")]
     return {line[0]: line[-1] for line in lines if line and KEY.fullmatch(line[-1])}
 
 

@@ -79,7 +79,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 def test_its_addresses_say_so_and_serve(product: Secured) -> None:
-    shown = product.output.read_text()
+    shown = product.announced()
     assert product.gateway in shown
     assert product.control in shown
     key = next(word for word in shown.split() if word.startswith("cp_"))

@@ -22,36 +22,29 @@ class Period(msgspec.Struct, frozen=True):
     until_ns: wire.Ns | None = None
 
 
-class UsageQuery(Period, frozen=True):
-    """`by` is a comma-separated list; every other parameter keeps what has one of its values, and may be repeated."""
+class Kept(Period, frozen=True):
+    """Each filter keeps what has one of its values, and may be repeated."""
+
+    tenant: tuple[str, ...] = ()
+    app: tuple[str, ...] = ()
+    cost_center: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    version: tuple[str, ...] = ()
+    tier: tuple[str, ...] = ()
+    endpoint: tuple[str, ...] = ()
+    outcome: tuple[str, ...] = ()
+    pool: tuple[str, ...] = ()
+
+
+class UsageQuery(Kept, frozen=True):
+    """`by` is a comma-separated list."""
 
     by: str = "tenant"
-    tenant: tuple[str, ...] = ()
-    app: tuple[str, ...] = ()
-    cost_center: tuple[str, ...] = ()
-    model: tuple[str, ...] = ()
-    version: tuple[str, ...] = ()
-    tier: tuple[str, ...] = ()
-    endpoint: tuple[str, ...] = ()
-    outcome: tuple[str, ...] = ()
-    pool: tuple[str, ...] = ()
 
 
-class RecordsQuery(Period, frozen=True):
-    """Each filter keeps what has one of its values, and may be repeated; `newest`: the last ones first.
+class RecordsQuery(Kept, frozen=True):
+    """`newest`: the last ones first. `after` is the `after` of the answer before, "" for the first."""
 
-    `after` is the `after` of the answer before, "" for the first.
-    """
-
-    tenant: tuple[str, ...] = ()
-    app: tuple[str, ...] = ()
-    cost_center: tuple[str, ...] = ()
-    model: tuple[str, ...] = ()
-    version: tuple[str, ...] = ()
-    tier: tuple[str, ...] = ()
-    endpoint: tuple[str, ...] = ()
-    outcome: tuple[str, ...] = ()
-    pool: tuple[str, ...] = ()
     reason: tuple[str, ...] = ()
     newest: bool = False
     limit: Annotated[int, msgspec.Meta(ge=1, le=RECORDS_MAX)] = RECORDS_MAX

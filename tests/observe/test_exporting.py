@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import msgspec
-import pytest
+from structlog.testing import capture_logs
 
 from commonpool.core.model import NS_PER_S, Request
 from commonpool.observe.exporting import BATCH_MAX, Exporter, ExportError
@@ -118,18 +118,18 @@ def test_what_a_collector_does_not_want_is_not_sent_again() -> None:
     assert sink.posts == [[1], [2]]
 
 
-def test_an_outage_is_a_line_of_log_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_outage_is_a_line_of_log_a_minute() -> None:
     sink = Sink(*["it is away"] * 5)
     now = [0]
-    with exporting(sink, clock=lambda: now[0]) as exporter:  # type: ignore[arg-type]
+    with capture_logs() as lines, exporting(sink, clock=lambda: now[0]) as exporter:  # type: ignore[arg-type]
         exporter.offer(numbered(1))
         until(lambda: sink.taken == [1])
-        assert capsys.readouterr().out.count("traces cannot be exported") == 1
+        assert [line["event"] for line in lines] == ["traces cannot be exported"]
         now[0] = 60 * NS_PER_S
         sink.answers = ["it is away again"]
         exporter.offer(numbered(2))
         until(lambda: sink.taken == [1, 2])
-        assert capsys.readouterr().out.count("traces cannot be exported") == 1
+        assert [line["reason"] for line in lines] == ["it is away", "it is away again"]
 
 
 def test_the_end_sends_what_is_left_and_does_not_wait_for_one_that_is_away() -> None:

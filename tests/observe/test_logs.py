@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -19,13 +18,8 @@ MASKED = f"cp_{KEY.key.key_id}_***"
 
 
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    before = (root.handlers, root.level)
-    yield io.StringIO()
-    root.handlers, level = before
-    root.setLevel(level)
-    structlog.reset_defaults()
+def stream() -> io.StringIO:
+    return io.StringIO()
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:

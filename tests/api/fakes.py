@@ -12,9 +12,13 @@ from commonpool.access.people import People
 from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
 from commonpool.access.secrets import MasterKey, Masters, Vault
-from commonpool.api import views, wire
-from commonpool.api.advice_wire import Advised
+from commonpool.api import views
 from commonpool.api.operations import ConflictError, Passed
+from commonpool.api.wire import keys as keys_wire
+from commonpool.api.wire.advice import Advised
+from commonpool.api.wire.nodes import Nodes, PlaceQuestion
+from commonpool.api.wire.requests import LiveRequest
+from commonpool.api.wire.status import LoanStatus, ModelStatus, PoolStatus, ReplicaStatus, Status, TenantStatus
 from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
 from commonpool.app.feed import Feed
@@ -71,7 +75,7 @@ tenants:
     apps: {papers: {}, slides: {}}
 """
 
-TENANT = wire.TenantStatus(
+TENANT = TenantStatus(
     name="support",
     pool="main",
     guaranteed_milli_gpu=2000,
@@ -85,7 +89,7 @@ TENANT = wire.TenantStatus(
     wait_ns_p50=420_000_000,
     wait_ns_p99=None,
 )
-REPLICA = wire.ReplicaStatus(
+REPLICA = ReplicaStatus(
     id="echo-0.1",
     model="echo",
     state="ready",
@@ -94,7 +98,7 @@ REPLICA = wire.ReplicaStatus(
     slots=4,
     milli_gpu=2000,
 )
-MODEL = wire.ModelStatus(
+MODEL = ModelStatus(
     name="echo",
     pool="main",
     residency="resident",
@@ -109,7 +113,7 @@ MODEL = wire.ModelStatus(
     error="",
     unplaced="",
 )
-LOAN = wire.LoanStatus("support", "research", 1500, 6, NOW - 12 * 10**9, due=False)
+LOAN = LoanStatus("support", "research", 1500, 6, NOW - 12 * 10**9, due=False)
 
 
 def sources(text: str = CONFIG) -> Sources:
@@ -146,13 +150,13 @@ class FakeOperations:
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
-        self.tenants: tuple[wire.TenantStatus, ...] = (TENANT,)
-        self.replica_states: list[tuple[wire.ReplicaStatus, ...]] = [(REPLICA,)]
-        self.models_now: tuple[wire.ModelStatus, ...] = ()
-        self.loans_now: tuple[wire.LoanStatus, ...] = (LOAN,)
+        self.tenants: tuple[TenantStatus, ...] = (TENANT,)
+        self.replica_states: list[tuple[ReplicaStatus, ...]] = [(REPLICA,)]
+        self.models_now: tuple[ModelStatus, ...] = ()
+        self.loans_now: tuple[LoanStatus, ...] = (LOAN,)
         self.warnings: tuple[str, ...] = ()
         self.missing = ""
-        self.open_requests: dict[str, wire.LiveRequest] = {}
+        self.open_requests: dict[str, LiveRequest] = {}
         self.broken: Exception | None = None
         self.applied: list[int] = []
         self.granted: list[tuple[str, int, int]] = []
@@ -225,10 +229,10 @@ class FakeOperations:
         await self.fake_audit.write()
         return self.store.audit(filters, since_ns, until_ns, before, limit)
 
-    def nodes(self) -> wire.Nodes:
+    def nodes(self) -> Nodes:
         return views.nodes(self.machine.state, NOW)
 
-    def place(self, question: wire.PlaceQuestion) -> Trial:
+    def place(self, question: PlaceQuestion) -> Trial:
         return views.place(self.machine.state, question, NOW)
 
     def hints(self) -> Sequence[Hint]:
@@ -256,16 +260,16 @@ class FakeOperations:
     async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
         return self.store.releases(tenants=tenants)
 
-    def status(self) -> wire.Status:
+    def status(self) -> Status:
         if self.broken is not None:
             raise self.broken
-        return wire.Status(
+        return Status(
             version="1",
             revision=self._config.policy.revision,
             started_ns=NOW - 3600 * 10**9,
             now_ns=NOW,
             ready=not self.missing,
-            pools=(wire.PoolStatus("main", "elastic", 4000, 2000, 1000, scaled=False),),
+            pools=(PoolStatus("main", "elastic", 4000, 2000, 1000, scaled=False),),
             tenants=self.tenants,
             replicas=self.replicas(),
             models=self.models_now,
@@ -273,7 +277,7 @@ class FakeOperations:
             warnings=self.warnings,
         )
 
-    def replicas(self) -> tuple[wire.ReplicaStatus, ...]:
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
         """The next of the states; the last one stays."""
         return self.replica_states.pop(0) if len(self.replica_states) > 1 else self.replica_states[0]
 
@@ -331,7 +335,7 @@ class FakeOperations:
     async def before(self, passage: Passage) -> Mapping[str, Before]:
         return together(self.machine.before(passage), self.store.before(passage, 3600 * 10**9))
 
-    def live(self, request_id: str) -> wire.LiveRequest | None:
+    def live(self, request_id: str) -> LiveRequest | None:
         return self.open_requests.get(request_id)
 
     def jobs(self) -> FakeJobs:
@@ -349,7 +353,7 @@ class FakeOperations:
     async def keys(self) -> Sequence[Key]:
         return self.store.list_keys()
 
-    async def create_key(self, new: wire.NewKey) -> NewKey:
+    async def create_key(self, new: keys_wire.NewKey) -> NewKey:
         made = mint(
             tenant=new.tenant,
             app=new.app,

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from commonpool.access import policy_files
 from commonpool.access.policy import Authority
-from commonpool.api import wire
+from commonpool.api.wire import audit as wire
 from commonpool.store.audit import AuditEntry, Head
 from commonpool.store.contract import StoreError
 from commonpool.store.memory import MemoryStore

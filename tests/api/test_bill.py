@@ -13,9 +13,10 @@ from starlette.testclient import TestClient
 
 from commonpool.access.callers import LOCAL
 from commonpool.access.scope import EVERYTHING, Scope
-from commonpool.api import bill, bill_wire
+from commonpool.api import bill
 from commonpool.api.operations import BadRequestError
 from commonpool.api.subjects import Who
+from commonpool.api.wire import bill as wire
 from commonpool.core.ledger import METERS
 from commonpool.core.model import Outcome, UsageRecord
 from commonpool.core.statement import DIMENSIONS, FILTERS
@@ -40,12 +41,12 @@ def product() -> FakeOperations:
     return product
 
 
-def ask(product: FakeOperations, **query: Any) -> bill_wire.BillTable:
+def ask(product: FakeOperations, **query: Any) -> wire.BillTable:
     return asyncio.run(bill.bill(product, bill.BillQuery(**query), ALL))
 
 
-def records(product: FakeOperations, **query: Any) -> list[bill_wire.AttemptPostings]:
-    found: list[bill_wire.AttemptPostings] = []
+def records(product: FakeOperations, **query: Any) -> list[wire.AttemptPostings]:
+    found: list[wire.AttemptPostings] = []
     after: str | None = ""
     while after is not None:
         page = asyncio.run(bill.records(product, bill.BilledQuery(**query, after=after), ALL))
@@ -63,13 +64,13 @@ def test_what_a_tenant_pays_for_a_day(product: FakeOperations) -> None:
     table = ask(product, period="2026-12-30", by="tenant")
     support = {line.group: line for line in table.lines}[("support",)]
     assert (table.start_ns, table.end_ns) == (at("2026-12-30 00:00"), at("2026-12-31 00:00"))
-    assert support.guaranteed == bill_wire.Amount(Decimal(48 * 3600), 48 * 2_500_000)
-    assert support.used == bill_wire.Amount(Decimal(2 * 3000), 2_083_333 + 1_666_667)
-    assert support.borrowed == bill_wire.Amount(Decimal(3000), 1_666_667)
+    assert support.guaranteed == wire.Amount(Decimal(48 * 3600), 48 * 2_500_000)
+    assert support.used == wire.Amount(Decimal(2 * 3000), 2_083_333 + 1_666_667)
+    assert support.borrowed == wire.Amount(Decimal(3000), 1_666_667)
     assert support.layers["runtime"] == 120_000_000 + 1_666_667
     assert support.layers["request"] == 100 + 150 + 1
     research = {line.group: line for line in table.lines}[("research",)]
-    assert research.lent == bill_wire.Amount(Decimal(3000), 1_666_667)
+    assert research.lent == wire.Amount(Decimal(3000), 1_666_667)
     assert research.layers["runtime"] == 60_000_000 - 1_666_667
     assert table.total.total_micro == sum(line.total_micro for line in table.lines)
 
@@ -154,7 +155,7 @@ def test_books_that_are_behind_are_said(product: FakeOperations) -> None:
 
 def test_lending(product: FakeOperations) -> None:
     table = asyncio.run(bill.lending(product, bill.ByPeriod("2026-12"), ALL))
-    assert table.pairs == (bill_wire.LentLine("research", "support", Decimal(3000), 1_666_667),)
+    assert table.pairs == (wire.LentLine("research", "support", Decimal(3000), 1_666_667),)
     assert asyncio.run(bill.lending(product, bill.ByPeriod("2027-01"), ALL)).pairs == ()
 
 

@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 
 import msgspec
 
-from commonpool.api import bill_wire
 from commonpool.api.bill_formats import csv_text, decimal, html_text, measured, name, plain
+from commonpool.api.wire import bill as wire
 from commonpool.core.billing import UnitCosts
 
-AMOUNT = bill_wire.Amount(Decimal("3600.000000000001"), 2_500_000)
-LINE = bill_wire.BillLine(
+AMOUNT = wire.Amount(Decimal("3600.000000000001"), 2_500_000)
+LINE = wire.BillLine(
     group=("support", "<b>CC&1</b>"),
     requests=2,
     completed=1,
@@ -22,19 +22,19 @@ LINE = bill_wire.BillLine(
     tokens_out=500,
     guaranteed=AMOUNT,
     used=AMOUNT,
-    borrowed=bill_wire.Amount(Decimal(0), 0),
-    lent=bill_wire.Amount(Decimal(0), 0),
+    borrowed=wire.Amount(Decimal(0), 0),
+    lent=wire.Amount(Decimal(0), 0),
     layers={"runtime": 2_000_000, "request": 500_000, "operation": 7},
     charges=(
-        bill_wire.Charge("used", "gpu_hour", "runtime", 2_500_000, Decimal("3600.000000000001"), "gpu_seconds"),
-        bill_wire.Charge("earned", "gpu_hour", "runtime", -500_000, Decimal(720), "gpu_seconds"),
-        bill_wire.Charge("fee", "network_gb", "request", 500_000, Decimal(1_234_567), "bytes"),
-        bill_wire.Charge("shared", "=team", "operation", 7, split="uniform"),
+        wire.Charge("used", "gpu_hour", "runtime", 2_500_000, Decimal("3600.000000000001"), "gpu_seconds"),
+        wire.Charge("earned", "gpu_hour", "runtime", -500_000, Decimal(720), "gpu_seconds"),
+        wire.Charge("fee", "network_gb", "request", 500_000, Decimal(1_234_567), "bytes"),
+        wire.Charge("shared", "=team", "operation", 7, split="uniform"),
     ),
     unit_costs=UnitCosts(2_000_000, 0, 0, 0, 500_000, 7, 1_666_671_333),
     total_micro=2_500_007,
 )
-BILL = bill_wire.BillTable(
+BILL = wire.BillTable(
     period="2026-11",
     start_ns=0,
     end_ns=86_400 * 10**9,

@@ -9,7 +9,8 @@ from starlette.testclient import TestClient
 from commonpool.access import policy_files
 from commonpool.access.callers import by_admin_key
 from commonpool.access.policy import Authority
-from commonpool.api import wire
+from commonpool.api.wire.config import Changes, Configuration, PolicyFiles
+from commonpool.api.wire.errors import Failure
 from commonpool.config import Change, Kind
 from tests.api.fakes import ADMIN, CONFIG, FakeOperations, sources
 
@@ -17,17 +18,17 @@ MORE = CONFIG.replace("guaranteed: 1_gpu", "guaranteed: 2_gpu")
 
 
 def post(local: TestClient, verb: str, text: str, revision: int | None = None) -> Any:
-    body = msgspec.json.encode(wire.Configuration(sources(text), revision))
+    body = msgspec.json.encode(Configuration(sources(text), revision))
     return local.post(f"/admin/v1/config/{verb}", content=body, headers={"content-type": "application/json"})
 
 
 def test_show_is_what_can_be_applied_again(local: TestClient) -> None:
-    shown = msgspec.json.decode(local.get("/admin/v1/config").content, type=wire.Configuration)
-    assert shown == wire.Configuration(sources(), 1)
+    shown = msgspec.json.decode(local.get("/admin/v1/config").content, type=Configuration)
+    assert shown == Configuration(sources(), 1)
 
 
 def test_diff_changes_nothing(local: TestClient, product: FakeOperations) -> None:
-    changes = msgspec.json.decode(post(local, "diff", MORE).content, type=wire.Changes)
+    changes = msgspec.json.decode(post(local, "diff", MORE).content, type=Changes)
     assert changes.revision == 1
     keys = [change.key for change in changes.changes]
     assert "tenants.research.tenant.guaranteed" in keys
@@ -35,7 +36,7 @@ def test_diff_changes_nothing(local: TestClient, product: FakeOperations) -> Non
 
 
 def test_apply(local: TestClient, product: FakeOperations) -> None:
-    changes = msgspec.json.decode(post(local, "apply", MORE, revision=1).content, type=wire.Changes)
+    changes = msgspec.json.decode(post(local, "apply", MORE, revision=1).content, type=Changes)
     assert changes.revision == 2
     assert Change("tenants.research.tenant.guaranteed", "1 gpu", "2 gpu", Kind.AT_ONCE, "at once") in changes.changes
     assert product.applied == [1]
@@ -45,19 +46,19 @@ def test_apply(local: TestClient, product: FakeOperations) -> None:
 def test_a_price_that_is_taken_from_the_running_hour_is_said(local: TestClient) -> None:
     later = CONFIG.replace("{main: 2.50}", "{main: [{price: 2.50, from: 2027-02-01}]}")
     for verb in ("diff", "apply"):
-        (warning,) = msgspec.json.decode(post(local, verb, later).content, type=wire.Changes).warnings
+        (warning,) = msgspec.json.decode(post(local, verb, later).content, type=Changes).warnings
         assert warning.startswith("prices.gpu_hour.main has no price now, its first holds from 2027-02-01 on: ")
 
 
 def test_applying_the_same_makes_no_revision(local: TestClient, product: FakeOperations) -> None:
-    changes = msgspec.json.decode(post(local, "apply", CONFIG).content, type=wire.Changes)
+    changes = msgspec.json.decode(post(local, "apply", CONFIG).content, type=Changes)
     assert (changes.revision, changes.changes) == (1, ())
     assert product.applied == []
 
 
 def test_invalid_configuration_comes_back_with_every_problem(local: TestClient, product: FakeOperations) -> None:
     answer = post(local, "apply", CONFIG.replace("4_gpu}", "4_gpus_}").replace("currency", "curency"))
-    error = msgspec.json.decode(answer.content, type=wire.Failure).error
+    error = msgspec.json.decode(answer.content, type=Failure).error
     assert (answer.status_code, error.code) == (422, "invalid_config")
     assert len(error.problems) >= 2
     assert {problem.file for problem in error.problems} == {"commonpool.yaml"}
@@ -74,13 +75,13 @@ def test_change_made_from_an_old_revision_is_refused(local: TestClient, product:
 
 def test_folder_that_files_come_from_does_not_matter(local: TestClient) -> None:
     elsewhere = msgspec.structs.replace(sources(), folder="/elsewhere")
-    body = msgspec.json.encode(wire.Configuration(elsewhere))
+    body = msgspec.json.encode(Configuration(elsewhere))
     answer = local.post("/admin/v1/config/diff", content=body, headers={"content-type": "application/json"})
     assert answer.json()["changes"] == []
 
 
 def test_the_policies_are_shown_with_what_they_are_checked_against(local: TestClient) -> None:
-    shown = msgspec.json.decode(local.get("/admin/v1/policies").content, type=wire.PolicyFiles)
+    shown = msgspec.json.decode(local.get("/admin/v1/policies").content, type=PolicyFiles)
     assert 'principal in Role::"operator"' in shown.files["commonpool/platform.cedar"]
     assert "entity Tenant" in shown.files["commonpool/schema.cedarschema"]
     assert len(shown.digest) == 64

@@ -12,8 +12,9 @@ import pytest
 
 from commonpool.access.callers import LOCAL
 from commonpool.access.scope import EVERYTHING
-from commonpool.api import bill, bill_wire, focus
+from commonpool.api import bill, focus
 from commonpool.api.subjects import Who
+from commonpool.api.wire import bill as wire
 from commonpool.core.ledger import Standing
 from commonpool.core.model import Outcome
 from tests.api.books import GUARANTEED, HOUR, at, billed, close, keep, work
@@ -31,7 +32,7 @@ ALTERNATIVES = {"InvoiceId-C-004-C"}
 
 
 @pytest.fixture(scope="module")
-def table() -> bill_wire.BillTable:
+def table() -> wire.BillTable:
     """Three days around the turn of a year with everything in them that a bill can have."""
     product = billed()
     keep(
@@ -52,17 +53,17 @@ def table() -> bill_wire.BillTable:
     return ask(product)
 
 
-def ask(product: FakeOperations) -> bill_wire.BillTable:
+def ask(product: FakeOperations) -> wire.BillTable:
     query = bill.BillQuery(period="2026-12-30..2027-01", by=",".join(focus.BY))
     return asyncio.run(bill.bill(product, query, Who(LOCAL, EVERYTHING)))
 
 
 @pytest.fixture(scope="module")
-def rows(table: bill_wire.BillTable) -> list[dict[str, str]]:
+def rows(table: wire.BillTable) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(focus.csv_text(table))))
 
 
-def test_the_validator_finds_nothing(table: bill_wire.BillTable, tmp_path: Path) -> None:
+def test_the_validator_finds_nothing(table: wire.BillTable, tmp_path: Path) -> None:
     if not VALIDATOR.exists():
         pytest.skip("focus-validator is not here; `make focus` sets it up (it needs Python 3.12)")
     file = tmp_path / "bill.csv"
@@ -91,12 +92,12 @@ def test_the_validator_finds_nothing(table: bill_wire.BillTable, tmp_path: Path)
     assert failed == ALTERNATIVES, done.stdout
 
 
-def test_rows_sum_to_the_bill(table: bill_wire.BillTable, rows: list[dict[str, str]]) -> None:
+def test_rows_sum_to_the_bill(table: wire.BillTable, rows: list[dict[str, str]]) -> None:
     for column in ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost"):
         assert sum(Decimal(row[column]) for row in rows) == Decimal(table.total.total_micro) / 10**6
 
 
-def test_allocated_rows_sum_to_their_cost(table: bill_wire.BillTable, rows: list[dict[str, str]]) -> None:
+def test_allocated_rows_sum_to_their_cost(table: wire.BillTable, rows: list[dict[str, str]]) -> None:
     shared = {each.name: (each.cost_micro, each.split) for each in table.total.charges if each.kind == "shared"}
     assert set(shared) == {"machine room", "platform team"}
     for name, (micro, split) in shared.items():

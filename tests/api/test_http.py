@@ -10,14 +10,16 @@ import pytest
 from starlette.types import Message
 
 from commonpool.access.permissions import OPEN, Permission
-from commonpool.api import routes, wire
+from commonpool.api import routes
 from commonpool.api.http import BODY_BYTES_MAX, Endpoint
+from commonpool.api.wire.errors import Error, Failure
+from commonpool.api.wire.status import Health
 from tests.api.caller import TestClient
 from tests.api.fakes import ADMIN, FakeOperations
 
 
-def error(content: bytes) -> wire.Error:
-    return msgspec.json.decode(content, type=wire.Failure).error
+def error(content: bytes) -> Error:
+    return msgspec.json.decode(content, type=Failure).error
 
 
 def test_unknown_path_names_those_there_are(local: TestClient) -> None:
@@ -123,9 +125,9 @@ def test_an_endpoint_says_what_it_asks_for_and_whose_things_it_is_about() -> Non
     async def handler() -> None: ...
 
     with pytest.raises(TypeError, match="Missing required argument 'action'"):
-        Endpoint("GET", "/x", handler, summary="x", answer=wire.Health)  # type: ignore[call-arg] # that is what is tested
+        Endpoint("GET", "/x", handler, summary="x", answer=Health)  # type: ignore[call-arg] # that is what is tested
     with pytest.raises(TypeError, match="Missing required argument 'of'"):
-        Endpoint("GET", "/x", handler, Permission.READ_STATUS, summary="x", answer=wire.Health)  # type: ignore[call-arg] # so is this
+        Endpoint("GET", "/x", handler, Permission.READ_STATUS, summary="x", answer=Health)  # type: ignore[call-arg] # so is this
 
 
 def test_answers_are_safe_for_browsers(local: TestClient) -> None:

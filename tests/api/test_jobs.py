@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from commonpool.access.callers import Caller, by_data_key
-from commonpool.api import routes, wire
+from commonpool.api import routes
+from commonpool.api.wire import jobs as wire
 from commonpool.backends.base import BackendError
 from commonpool.core.model import Cause, Outcome, Wait
 from commonpool.core.views import LoanView

@@ -3,7 +3,7 @@
 import msgspec
 from starlette.testclient import TestClient
 
-from commonpool.api import wire
+from commonpool.api.wire import nodes as wire
 from commonpool.core.events import NodeSeen
 from commonpool.core.model import Device, Node
 from tests.api.fakes import NOW, FakeOperations

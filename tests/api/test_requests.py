@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from commonpool.api import routes, views, wire
+from commonpool.api import routes, views
+from commonpool.api.wire import requests as wire
 from commonpool.core.model import Cause, Outcome, Request, Wait
 from tests.api.caller import TestClient
 from tests.api.fakes import ADMIN, KEY_OF_A, FakeOperations

@@ -4,7 +4,7 @@ import msgspec
 from starlette.testclient import TestClient
 
 from commonpool.access.callers import by_admin_key
-from commonpool.api import wire
+from commonpool.api.wire import status as wire
 from tests.api.fakes import ADMIN, LOAN, MODEL, NOW, REPLICA, TENANT, FakeOperations
 
 

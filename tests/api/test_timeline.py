@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from commonpool.access.callers import by_admin_key
-from commonpool.api import routes, views, wire
+from commonpool.api import routes, views
+from commonpool.api.wire import requests as wire
 from commonpool.core.events import Arrived, ReplicaReady
 from commonpool.core.model import Cause, Outcome, Replica, Request, Wait
 from tests.api.books import HOUR, at, billed, keep, work

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from commonpool.api import usage, wire
+from commonpool.api import usage
+from commonpool.api.wire.requests import Records
+from commonpool.api.wire.usage import LoanSum, LoanTable, UsageTable
 from commonpool.store.contract import DIMENSIONS, FILTERABLE
 from tests.api.fakes import NOW, FakeOperations
 from tests.store.records import DAY, T0, loan, usage_record
@@ -26,10 +28,10 @@ def product(product: FakeOperations) -> FakeOperations:
     return product
 
 
-def ask(local: TestClient, **query: str | list[str]) -> wire.UsageTable:
+def ask(local: TestClient, **query: str | list[str]) -> UsageTable:
     answer = local.get("/admin/v1/usage", params=query)
     assert answer.status_code == 200, answer.text
-    return msgspec.json.decode(answer.content, type=wire.UsageTable)
+    return msgspec.json.decode(answer.content, type=UsageTable)
 
 
 def test_rows_add_up_to_the_total(local: TestClient) -> None:
@@ -88,8 +90,8 @@ def test_gpu_time_past_64_bits_is_exact(local: TestClient, product: FakeOperatio
 
 def test_loans(local: TestClient) -> None:
     answer = local.get("/admin/v1/loans")
-    table = msgspec.json.decode(answer.content, type=wire.LoanTable)
-    assert table.loans == (wire.LoanSum("b", "a", 1, Decimal("5000E-12"), 20, 20),)
+    table = msgspec.json.decode(answer.content, type=LoanTable)
+    assert table.loans == (LoanSum("b", "a", 1, Decimal("5000E-12"), 20, 20),)
 
 
 def test_records_of_a_period_come_in_pages(local: TestClient, product: FakeOperations) -> None:
@@ -99,7 +101,7 @@ def test_records_of_a_period_come_in_pages(local: TestClient, product: FakeOpera
     after: str | None = ""
     while after is not None:
         answer = local.get("/admin/v1/records", params={"until_ns": T0, "after": after})
-        page = msgspec.json.decode(answer.content, type=wire.Records)
+        page = msgspec.json.decode(answer.content, type=Records)
         seen += [record.request_id for record in page.records]
         after = page.after
     assert seen == [record.request_id for record in made]

@@ -1,6 +1,8 @@
 """Given the core's pictures, then the API says the same in its own words."""
 
-from commonpool.api import views, wire
+from commonpool.api import views
+from commonpool.api.wire.requests import LiveRequest
+from commonpool.api.wire.status import BudgetStatus, LoanStatus, PoolStatus, TenantStatus
 from commonpool.core.model import Cause, Pool, Request, Wait
 from commonpool.core.views import BudgetView, LoanView, PoolView, TenantView
 from tests.store.records import usage_record
@@ -9,20 +11,20 @@ from tests.store.records import usage_record
 def test_pools_that_the_policy_has() -> None:
     seen = [PoolView("main", 4000, 1000, 500, scaled=True), PoolView("gone", 0, 100, 0, scaled=False)]
     (status,) = views.pools(seen, {"main": Pool("main", 4000)})
-    assert status == wire.PoolStatus("main", "elastic", 4000, 1000, 500, scaled=True)
+    assert status == PoolStatus("main", "elastic", 4000, 1000, 500, scaled=True)
 
 
 def test_tenants_with_their_waits() -> None:
     seen = TenantView("a", "main", 2000, 4000, 500, 300, 0, 100, 2, 5, 70)
     (status,) = views.tenants([seen], lambda tenant: (7, None) if tenant == "a" else (None, None), {}, "EUR")
-    assert status == wire.TenantStatus("a", "main", 2000, 4000, 500, 300, 0, 100, 5, 2, 7, None, 70)
+    assert status == TenantStatus("a", "main", 2000, 4000, 500, 300, 0, 100, 5, 2, 7, None, 70)
 
 
 def test_a_tenant_with_its_budget() -> None:
     seen = TenantView("a", "main", 2000, 4000, 500, 300, 0, 100, 2, 5, 70)
     budgets = {"a": BudgetView(50, 40, 3, soft=True, until_ns=9)}
     (status,) = views.tenants([seen], lambda _: (None, None), budgets, "EUR")
-    assert status.budget == wire.BudgetStatus(50, 40, 3, soft=True, until_ns=9, currency="EUR")
+    assert status.budget == BudgetStatus(50, 40, 3, soft=True, until_ns=9, currency="EUR")
 
 
 def test_loans_are_one_line_a_pair() -> None:
@@ -34,8 +36,8 @@ def test_loans_are_one_line_a_pair() -> None:
         LoanView("", "a", "j3", 100, 10, due=False, job=True),
     ]
     assert views.loans(seen) == (
-        wire.LoanStatus("", "a", 200, 1, 10, due=False, jobs=1),
-        wire.LoanStatus("b", "a", 1000, 2, 20, due=True),
+        LoanStatus("", "a", 200, 1, 10, due=False, jobs=1),
+        LoanStatus("b", "a", 1000, 2, 20, due=True),
     )
 
 
@@ -52,7 +54,7 @@ def test_what_a_live_request_waits_for_so_far() -> None:
     waits = (Wait(Cause.TURN, "", 1), Wait(Cause.SLOTS, "m", 4), Wait(Cause.TURN, "", 2))
     live = views.live(request, waits)
     assert (live.state, live.wait_ns, [part.ns for part in live.waits]) == ("waiting", 7, [4, 3])
-    assert views.live(request, None) == wire.LiveRequest("a", "chat", "m", "interactive", "running", 0, (), "running")
+    assert views.live(request, None) == LiveRequest("a", "chat", "m", "interactive", "running", 0, (), "running")
 
 
 def test_a_record_keeps_all_its_fields() -> None:

@@ -4,10 +4,10 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from commonpool.api.wire.waits import Promises, WaitTable
 from starlette.testclient import TestClient
 
 from commonpool.access.callers import by_admin_key
-from commonpool.api.wait_wire import Promises, WaitTable
 from commonpool.core.burn import Kept
 from commonpool.core.model import NS_PER_S as S
 from commonpool.core.model import UsageRecord

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from commonpool.api.advice_wire import Advised
+from commonpool.api.wire.advice import Advised
 from commonpool.app import advising
 from commonpool.app.advising import Advisor, Run, in_process
 from commonpool.app.planner import Planned, planned

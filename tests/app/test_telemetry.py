@@ -2,7 +2,7 @@
 
 import asyncio
 
-from commonpool.api.wire import ReplicaStatus
+from commonpool.api.wire.status import ReplicaStatus
 from commonpool.app import telemetry
 from commonpool.app.telemetry import Telemetry
 from commonpool.control.seat import State, Status

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commonpool.api import bill_wire, text
+from commonpool.api import text
+from commonpool.api.wire import bill as wire
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from tests.api.books import HOUR, billed, keep, work
@@ -56,7 +57,7 @@ class Said:
 
     def total(self, *arguments: str) -> int:
         found = self("bill", *PERIOD, *arguments, "--format", "json")
-        return msgspec.json.decode(found, type=bill_wire.BillTable).total.total_micro
+        return msgspec.json.decode(found, type=wire.BillTable).total.total_micro
 
 
 def cells(out: str) -> list[list[str]]:
@@ -120,7 +121,7 @@ def test_a_closed_month_says_so(said: Said) -> None:
 
 def test_a_tenant_alone(said: Said) -> None:
     only = said("bill", *PERIOD, "--tenant", "support", "--format", "json")
-    (line,) = msgspec.json.decode(only, type=bill_wire.BillTable).lines
+    (line,) = msgspec.json.decode(only, type=wire.BillTable).lines
     assert line.group == ("support",)
     assert said("bill", *PERIOD, "--where", "tenant=support", "--format", "json") == only
 
@@ -140,14 +141,14 @@ def test_matrix(said: Said) -> None:
     assert ["research", "0.666667", "0.666667"] in rows
     assert "nobody lent to anybody" in said("bill", "--period", "2026-12-31", "--matrix")
     lent = said("bill", *PERIOD, "--matrix", "--format", "json")
-    assert msgspec.json.decode(lent, type=bill_wire.LendingTable).pairs[0].cost_micro == 666_667
+    assert msgspec.json.decode(lent, type=wire.LendingTable).pairs[0].cost_micro == 666_667
 
 
 def test_records_lead_to_the_line(said: Said) -> None:
     out = said("bill", "--records", "--period", "2026-12-30", "--tenant", "support")
-    found = [msgspec.json.decode(line, type=bill_wire.AttemptPostings) for line in out.splitlines()]
+    found = [msgspec.json.decode(line, type=wire.AttemptPostings) for line in out.splitlines()]
     charges = said("bill", "--period", "2026-12-30", "--where", "app=helpdesk", "--format", "json")
-    line = msgspec.json.decode(charges, type=bill_wire.BillTable).total
+    line = msgspec.json.decode(charges, type=wire.BillTable).total
     assert [each.attempt.request_id for each in found] == ["r1"]
     assert sum(each.cost_micro for each in found) == line.total_micro
 

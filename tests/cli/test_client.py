@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commonpool.api import wire
+from commonpool.api.wire.errors import Error, Failure
+from commonpool.api.wire.status import Health
 from commonpool.cli import run
 from commonpool.cli.client import Client, connect
 from commonpool.cli.exits import CommandError, ExitCode
@@ -84,7 +85,7 @@ def test_something_else_answers(answer: bytes, capsys: pytest.CaptureFixture[str
 
 
 def test_the_gateway_is_named_as_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    body = msgspec.json.encode(wire.Failure(wire.Error("There is nothing.", "invalid_request_error", "path_not_found")))
+    body = msgspec.json.encode(Failure(Error("There is nothing.", "invalid_request_error", "path_not_found")))
     with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)) as url:
         assert ends("--control", url) == ExitCode.UNREACHABLE
     assert f"what answers at {url} is the gateway; give --control the address of the control" in capsys.readouterr().err
@@ -118,7 +119,7 @@ def test_key_from_a_file_is_sent(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(ADMIN.decode().removeprefix("Bearer ") + "\n")
     with serving(FakeOperations()) as url:
-        assert connect(url, token).get("/healthz", wire.Health).ok
+        assert connect(url, token).get("/healthz", Health).ok
         assert ends("--control", url, "--token-file", str(token)) == ExitCode.OK
         token.write_text("cp_wrong")
         assert ends("--control", url, "--token-file", str(token)) == ExitCode.NOT_ALLOWED
@@ -159,4 +160,4 @@ def test_fault_of_the_product(capsys: pytest.CaptureFixture[str]) -> None:
 def test_path_of_the_url_is_kept() -> None:
     answer = b'HTTP/1.1 200 OK\r\nContent-Length: 29\r\n\r\n{"ok":true,"message":"alive"}\n'
     with answering(answer) as url:
-        assert Client(f"{url}/pool/").get("/healthz", wire.Health) == wire.Health(ok=True, message="alive")
+        assert Client(f"{url}/pool/").get("/healthz", Health) == Health(ok=True, message="alive")

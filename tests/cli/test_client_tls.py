@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from commonpool.api import wire
+from commonpool.api.wire import status as wire
 from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.config.structs import Tls

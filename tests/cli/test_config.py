@@ -8,7 +8,8 @@ import pytest
 
 from commonpool.access.callers import by_admin_key
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
+from commonpool.api.wire.config import Changes
+from commonpool.api.wire.status import ModelStatus
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from tests.access.certificates import Authority
@@ -216,8 +217,8 @@ def test_apply_without_waiting(file: Path) -> None:
 def test_apply_says_what_did_not_come_up(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     product = FakeOperations()
     product.models_now = (
-        wire.ModelStatus("echo", "main", "resident", 1, "minimum", 0, 0, 0, 0, "none", True, "no such file", ""),
-        wire.ModelStatus("big", "main", "resident", 1, "minimum", 0, 0, 0, 0, "none", False, "", "It is too large."),
+        ModelStatus("echo", "main", "resident", 1, "minimum", 0, 0, 0, 0, "none", True, "no such file", ""),
+        ModelStatus("big", "main", "resident", 1, "minimum", 0, 0, 0, 0, "none", False, "", "It is too large."),
     )
     write(file, CONFIG.replace("slots: 4", "slots: 2"))
     with serving(product) as url:
@@ -254,7 +255,7 @@ def test_tenants_own_file_replaces_or_adds_that_tenant(tmp_path: Path, capsys: p
     new = write(tmp_path / "sales.yaml", TENANT_FILE.replace("guaranteed: 1_gpu", "guaranteed: 0.5_gpu"))
     with serving(product) as url:
         assert run(["apply", "--json", str(known), "--control", url]) == ExitCode.OK
-        changes = msgspec.json.decode(capsys.readouterr().out, type=wire.Changes)
+        changes = msgspec.json.decode(capsys.readouterr().out, type=Changes)
         assert {change.key.split(".")[1] for change in changes.changes} == {"research"}
         assert run(["apply", str(new), "--control", url]) == ExitCode.OK
     tenants = product.config().policy.tenants

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from commonpool.api import views, wire
+from commonpool.api import views
+from commonpool.api.wire import requests as wire
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from commonpool.core.model import NS_PER_S, Cause, Request, Wait

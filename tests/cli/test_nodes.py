@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from commonpool.api import wire
+from commonpool.api.wire import nodes as wire
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from commonpool.cli.nodes import picture

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from commonpool.api import wire
+from commonpool.api.wire import decisions as decisions_wire
+from commonpool.api.wire.status import TenantStatus
 from commonpool.cli import run
 from commonpool.cli.following import Event, Seen, events
 from commonpool.cli.screen import SORTS, View, frame
@@ -19,13 +20,15 @@ from tests.cli.terminal import COLUMNS, ROWS, Terminal
 SAID = "research borrows 1.5 gpu of support's guarantee, which lies idle"
 
 
-def tenant(name: str, p99_s: int, **more: int) -> wire.TenantStatus:
-    changed: wire.TenantStatus = msgspec.structs.replace(TENANT, name=name, wait_ns_p99=p99_s * 10**9, **more)
+def tenant(name: str, p99_s: int, **more: int) -> TenantStatus:
+    changed: TenantStatus = msgspec.structs.replace(TENANT, name=name, wait_ns_p99=p99_s * 10**9, **more)
     return changed
 
 
-def decision(said: str = SAID) -> wire.Decision:
-    return wire.Decision("run.1", NOW, "loan", ("support", "research"), "", "main", "research", said, 1500, "")
+def decision(said: str = SAID) -> decisions_wire.Decision:
+    return decisions_wire.Decision(
+        "run.1", NOW, "loan", ("support", "research"), "", "main", "research", said, 1500, ""
+    )
 
 
 def drawn(view: View, width: int = COLUMNS, height: int | None = ROWS) -> list[str]:

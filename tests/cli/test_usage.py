@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commonpool.api import wire
+from commonpool.api.wire import usage as wire
 from commonpool.cli import run
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.usage import filters, instant

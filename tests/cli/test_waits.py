@@ -6,8 +6,8 @@ import re
 
 import msgspec
 import pytest
+from commonpool.api.wire.waits import Promises, WaitTable
 
-from commonpool.api.wait_wire import Promises, WaitTable
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from commonpool.cli.waits import share

@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commonpool.api import views, wire
+from commonpool.api import views
+from commonpool.api.wire import requests as wire
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from commonpool.cli.watch import meanwhile, settled

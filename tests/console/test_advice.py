@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from commonpool.access.callers import by_admin_key
-from commonpool.api import wire
-from commonpool.api.advice_wire import Advised
+from commonpool.api.wire import config as wire
+from commonpool.api.wire.advice import Advised
 from commonpool.app.planner import planned
 from commonpool.console import advice
 from commonpool.core.underuse import Underuse

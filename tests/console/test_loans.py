@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from commonpool.access.callers import by_admin_key
-from commonpool.api import wire
+from commonpool.api.wire import status as wire
 from commonpool.console.loans import PARTIES_MAX, Sum, between, matrix
 from commonpool.observe.decisions import Decision
 from tests.api.fakes import ADMIN, LOAN, NOW, FakeOperations

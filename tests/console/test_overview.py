@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from commonpool.api import wire
+from commonpool.api.wire import status as wire
 from commonpool.console import overview, platform
 from commonpool.core.burn import RULES, Burn, Promise, Rule
 from commonpool.core.model import NS_PER_HOUR

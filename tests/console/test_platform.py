@@ -2,15 +2,16 @@
 
 from decimal import Decimal
 
-from commonpool.api import bill_wire, wire
+from commonpool.api.wire.bill import LentLine
+from commonpool.api.wire.nodes import Nodes
 from commonpool.console import platform
 from commonpool.core.pictures import DeviceView, NodeView
 from tests.api.fakes import LOAN, FakeOperations
 from tests.console.visitor import visiting, words
 
 
-def lent(lender: str, borrower: str, seconds: int) -> bill_wire.LentLine:
-    return bill_wire.LentLine(lender, borrower, Decimal(seconds), seconds)
+def lent(lender: str, borrower: str, seconds: int) -> LentLine:
+    return LentLine(lender, borrower, Decimal(seconds), seconds)
 
 
 def node(name: str, *free: int) -> NodeView:
@@ -34,7 +35,7 @@ def test_a_matrix_of_many_has_the_largest_and_says_how_many_are_left_out() -> No
 
 
 def test_nodes_with_most_in_pieces_come_first_and_little_use_is_seen() -> None:
-    rows = platform.rows(wire.Nodes((), (node("whole", 1000, 0), node("pieces", 999, 400), node("more", 500, 500))))
+    rows = platform.rows(Nodes((), (node("whole", 1000, 0), node("pieces", 999, 400), node("more", 500, 500))))
     assert [row.node.name for row in rows] == ["pieces", "more", "whole"]
     assert [[cell.eighths for cell in row.cells] for row in rows] == [[1, 5], [4, 4], [0, 8]]
 

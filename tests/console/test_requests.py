@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from commonpool.access.callers import by_admin_key
-from commonpool.api import wire
+from commonpool.api.wire import requests as wire
 from commonpool.console import requests
 from commonpool.console.requests import Bar, Piece
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Outcome

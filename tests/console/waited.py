@@ -1,6 +1,7 @@
 """Rows of waits to test pages with."""
 
-from commonpool.api.wait_wire import WaitRow
+from commonpool.api.wire.waits import WaitRow
+
 from commonpool.core.burn import Kept
 from commonpool.core.waits import Spread
 

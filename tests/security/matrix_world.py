@@ -9,7 +9,8 @@ import msgspec
 from starlette.types import ASGIApp
 
 from commonpool.access.callers import Binding, Caller, by_admin_key, by_data_key
-from commonpool.api import routes, wire
+from commonpool.api import routes
+from commonpool.api.wire import status as wire
 from commonpool.core.alerts import Trouble
 from commonpool.core.firing import Episode
 from commonpool.core.model import Hardware, Job, Loan, LoanEnd

@@ -3,10 +3,10 @@
 import msgspec
 
 from commonpool.access.permissions import Permission
-from commonpool.api import people_wire as wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import Operations
 from commonpool.api.subjects import PLATFORM, Who
+from commonpool.api.wire import people as wire
 from commonpool.store.accounts import Account
 
 MANAGE = (Permission.MANAGE_ACCOUNTS, PLATFORM)

@@ -1,10 +1,10 @@
 """Advice: which quotas the last two weeks speak for, tested, with the configuration that has them."""
 
 from commonpool.access.permissions import Permission
-from commonpool.api.advice_wire import Advised
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import Operations
 from commonpool.api.subjects import PLATFORM, Who
+from commonpool.api.wire.advice import Advised
 
 
 async def advice(operations: Operations, _: Nothing, __: Who) -> Advised:

@@ -3,10 +3,10 @@
 import msgspec
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations
 from commonpool.api.subjects import ACROSS, PLATFORM, Asked, Subject, Who
+from commonpool.api.wire import alerts as wire
 from commonpool.config.problems import listed
 from commonpool.config.quantities import format_duration
 from commonpool.core.model import NS_PER_HOUR

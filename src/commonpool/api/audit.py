@@ -5,12 +5,12 @@ from typing import Annotated
 import msgspec
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, Operations
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, PLATFORM, Who
 from commonpool.api.usage import Period, between
+from commonpool.api.wire import audit as wire
 from commonpool.store.audit import EMPTY, FILTERABLE, AuditEntry, Head
 
 ENTRIES_MAX = 1000  # in one answer

@@ -7,13 +7,14 @@ import msgspec
 
 from commonpool.access.permissions import Permission
 from commonpool.access.scope import Scope
-from commonpool.api import bill_wire, trace
-from commonpool.api.bill_wire import Amount, Charge
+from commonpool.api import trace
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, Billed, Operations
 from commonpool.api.periods import Interval, interval
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Who
+from commonpool.api.wire import bill as wire
+from commonpool.api.wire.bill import Amount, Charge
 from commonpool.config.problems import listed
 from commonpool.core.billing import EARNED, Bill, BillLine, combined, unit_costs
 from commonpool.core.ledger import GPU_HOUR, PLATFORM, Kind, tenant_account
@@ -57,7 +58,7 @@ class BilledQuery(BillFilter, frozen=True):
     after: str = ""
 
 
-async def bill(operations: Operations, query: BillQuery, who: Who) -> bill_wire.BillTable:
+async def bill(operations: Operations, query: BillQuery, who: Who) -> wire.BillTable:
     by = tuple(dict.fromkeys(name.strip() for name in query.by.split(",") if name.strip()))
     for name in by:
         if name not in DIMENSIONS:
@@ -99,9 +100,9 @@ def _filters(query: BillFilter) -> dict[str, tuple[str, ...]]:
     return {name: getattr(query, name) for name in FILTERS if getattr(query, name)}
 
 
-def _table(operations: Operations, period: Interval, billed: Billed) -> bill_wire.BillTable:
+def _table(operations: Operations, period: Interval, billed: Billed) -> wire.BillTable:
     config = operations.config()
-    return bill_wire.BillTable(
+    return wire.BillTable(
         period=period.name,
         start_ns=period.start_ns,
         end_ns=period.end_ns,
@@ -117,10 +118,10 @@ def _table(operations: Operations, period: Interval, billed: Billed) -> bill_wir
     )
 
 
-def _line(whole: Bill, line: BillLine) -> bill_wire.BillLine:
+def _line(whole: Bill, line: BillLine) -> wire.BillLine:
     lent, borrowed = Kind.LENT.value, Kind.BORROWED.value
     counts = line.counts
-    return bill_wire.BillLine(
+    return wire.BillLine(
         group=line.keys,
         requests=counts.requests,
         completed=counts.completed,
@@ -140,7 +141,7 @@ def _line(whole: Bill, line: BillLine) -> bill_wire.BillLine:
 
 
 def _amount(milli_gpu_ns: int, micro: int) -> Amount:
-    return Amount(bill_wire.quantity(GPU_HOUR, milli_gpu_ns), micro)
+    return Amount(wire.quantity(GPU_HOUR, milli_gpu_ns), micro)
 
 
 def _charges(whole: Bill, line: BillLine) -> tuple[Charge, ...]:
@@ -167,28 +168,26 @@ def _order(kind: tuple[str, int]) -> int:
 
 
 def _measured(meter: str, amount: int) -> tuple[Decimal, str]:
-    return bill_wire.quantity(meter, amount), bill_wire.UNITS[meter]
+    return wire.quantity(meter, amount), wire.UNITS[meter]
 
 
-async def lending(operations: Operations, query: ByPeriod, who: Who) -> bill_wire.LendingTable:
+async def lending(operations: Operations, query: ByPeriod, who: Who) -> wire.LendingTable:
     period = interval(operations, query.period)
     until_ns, pairs = await operations.bills().lending(period.start_ns, period.end_ns, who.scope.names())
-    return bill_wire.LendingTable(
+    return wire.LendingTable(
         period=period.name,
         start_ns=period.start_ns,
         end_ns=period.end_ns,
         until_ns=until_ns,
         currency=operations.config().currency,
         pairs=tuple(
-            bill_wire.LentLine(
-                label(lender), label(borrower), bill_wire.quantity(GPU_HOUR, each.milli_gpu_ns), each.micro
-            )
+            wire.LentLine(label(lender), label(borrower), wire.quantity(GPU_HOUR, each.milli_gpu_ns), each.micro)
             for (lender, borrower), each in pairs.items()
         ),
     )
 
 
-async def records(operations: Operations, query: BilledQuery, who: Who) -> bill_wire.BilledAttempts:
+async def records(operations: Operations, query: BilledQuery, who: Who) -> wire.BilledAttempts:
     period = interval(operations, query.period)
     await _check_tenants(operations, period, query.tenant, who.scope)
     filters: dict[str, tuple[str, ...]] = {name: values for name, values in _filters(query).items() if name != "group"}
@@ -199,7 +198,7 @@ async def records(operations: Operations, query: BilledQuery, who: Who) -> bill_
     )
     last = found[-1].record if len(found) == query.limit else None
     after = None if last is None else f"{last.arrived_ns + last.total_ns}.{last.attempt}.{last.request_id}"
-    return bill_wire.BilledAttempts(tuple(map(trace.shown, found)), after)
+    return wire.BilledAttempts(tuple(map(trace.shown, found)), after)
 
 
 def _below(operations: Operations, query: BillFilter, scope: Scope) -> tuple[str, ...]:
@@ -237,7 +236,7 @@ ENDPOINTS = (
         Permission.READ_BILLS,
         ACROSS,
         "The bill of a period, split and added up",
-        bill_wire.BillTable,
+        wire.BillTable,
         BillQuery,
     ),
     Endpoint(
@@ -247,7 +246,7 @@ ENDPOINTS = (
         Permission.READ_BILLS,
         ACROSS,
         "Who lent to whom in a period, and what was paid for it",
-        bill_wire.LendingTable,
+        wire.LendingTable,
         ByPeriod,
     ),
     Endpoint(
@@ -257,7 +256,7 @@ ENDPOINTS = (
         Permission.READ_BILLS,
         ACROSS,
         "The attempts that a bill's work is made of, with their postings in the period, in pages",
-        bill_wire.BilledAttempts,
+        wire.BilledAttempts,
         BilledQuery,
     ),
 )

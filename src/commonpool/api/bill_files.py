@@ -4,13 +4,14 @@ from typing import Final
 
 import msgspec
 
-from commonpool.api import bill_formats, bill_wire, focus
+from commonpool.api import bill_formats, focus
+from commonpool.api.wire import bill as wire
 
 MEDIA: Final = {"csv": "text/csv", "json": "application/json", "html": "text/html", "focus": "text/csv"}
 """The formats and their media types; docs/bill.md says what each of them is."""
 
 
-def written(table: bill_wire.BillTable, form: str) -> str:
+def written(table: wire.BillTable, form: str) -> str:
     """The bill in one of MEDIA's formats; for `focus` it is split by `focus.BY`."""
     match form:
         case "csv":

@@ -8,7 +8,8 @@ from importlib import resources
 
 import jinja2
 
-from commonpool.api import bill_wire, text
+from commonpool.api import text
+from commonpool.api.wire import bill as wire
 from commonpool.core.billing import EARNED, LAYERS
 from commonpool.core.ledger import Kind
 
@@ -28,12 +29,12 @@ _HOURS = {"gpu_seconds": "GPU hours", "core_seconds": "core hours"}
 _FORMULA = ("=", "+", "-", "@")
 
 
-def name(charge: bill_wire.Charge) -> str:
+def name(charge: wire.Charge) -> str:
     """What a charge is for, in words."""
     return NAMES.get(charge.kind, charge.name)
 
 
-def measured(charge: bill_wire.Charge) -> tuple[str, str]:
+def measured(charge: wire.Charge) -> tuple[str, str]:
     """A charge's quantity and its unit, as people read them."""
     if charge.quantity is None:
         return "", ""
@@ -50,7 +51,7 @@ def decimal(micro: int) -> str:
 # -- CSV ---------------------------------------------------------------------------------------------------------------
 
 
-def csv_text(table: bill_wire.BillTable) -> str:
+def csv_text(table: wire.BillTable) -> str:
     """A row a line and none for the total: every column adds up to it. GPU time is in seconds, exactly."""
     others = sorted({(c.kind, c.name) for line in table.lines for c in line.charges if c.kind not in GPU_KINDS})
     times = ("guaranteed", "used", "borrowed", "lent")
@@ -63,7 +64,7 @@ def csv_text(table: bill_wire.BillTable) -> str:
         "total",
     ]
 
-    def row(line: bill_wire.BillLine) -> list[str]:
+    def row(line: wire.BillLine) -> list[str]:
         cells = [table.period, *map(plain, line.group), *(str(getattr(line, count)) for count in counts)]
         cells += [*(format(getattr(line, time).gpu_seconds, "f") for time in times), table.currency]
         costs = {(c.kind, "" if c.kind in GPU_KINDS else c.name): c.cost_micro for c in line.charges}
@@ -88,7 +89,7 @@ def plain(cell: str) -> str:
 # -- HTML --------------------------------------------------------------------------------------------------------------
 
 
-def html_text(table: bill_wire.BillTable) -> str:
+def html_text(table: wire.BillTable) -> str:
     """One page with everything in it: nothing is loaded from anywhere."""
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -106,7 +107,7 @@ def html_text(table: bill_wire.BillTable) -> str:
     )
 
 
-def _columns(table: bill_wire.BillTable) -> list[list[str]]:
+def _columns(table: wire.BillTable) -> list[list[str]]:
     """The GPU hours of each line, such that every column adds up as shown; those of the total last."""
     found = []
     for time in ("guaranteed", "used", "borrowed", "lent"):

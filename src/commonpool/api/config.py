@@ -7,11 +7,11 @@ import msgspec
 from commonpool.access import policy_files
 from commonpool.access.permissions import Permission
 from commonpool.access.policy_files import Policies
-from commonpool.api import wire
 from commonpool.api.deciding import Call, decide_too
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import ConflictError, Operations
 from commonpool.api.subjects import PLATFORM, Who
+from commonpool.api.wire import config as wire
 from commonpool.config import Change, Config, Kind, Sources, diff, parse_sources
 from commonpool.config.billing import unpriced
 

@@ -7,10 +7,11 @@ import msgspec
 
 from commonpool.access.permissions import Permission
 from commonpool.access.scope import Scope
-from commonpool.api import wire
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, Feed, Operations
 from commonpool.api.subjects import ACROSS, Who
+from commonpool.api.wire import decisions as wire
+from commonpool.api.wire.units import Ns
 from commonpool.core.model import Policy
 from commonpool.observe.decisions import KEPT_MAX, KINDS, Decision
 
@@ -18,7 +19,7 @@ from commonpool.observe.decisions import KEPT_MAX, KINDS, Decision
 class DecisionsQuery(msgspec.Struct, frozen=True):
     """Decisions since a moment; of some kinds and tenants where they are named, `limit` at most."""
 
-    since_ns: wire.Ns = 0
+    since_ns: Ns = 0
     kind: tuple[str, ...] = ()
     tenant: tuple[str, ...] = ()
     limit: Annotated[int, msgspec.Meta(ge=1, le=KEPT_MAX)] = 200

@@ -7,13 +7,13 @@ import msgspec
 
 from commonpool.access.permissions import Permission
 from commonpool.access.scope import Scope
-from commonpool.api import wire
 from commonpool.api.access import identified, may_not
 from commonpool.api.decisions import number_of, place, shown, visible
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import OperationError, Operations, Stream
 from commonpool.api.streaming import EVENTS, Streamed, event
 from commonpool.api.subjects import ACROSS, Who
+from commonpool.api.wire import decisions as wire
 from commonpool.core.model import NS_PER_S, Policy
 from commonpool.observe.changes import What
 from commonpool.store.contract import StoreError

@@ -12,8 +12,8 @@ import json
 from datetime import UTC, datetime
 from decimal import Context, Decimal
 
-from commonpool.api import bill_wire
 from commonpool.api.bill_formats import decimal, name, plain, rows
+from commonpool.api.wire import bill as wire
 from commonpool.config.calendar import Calendar
 from commonpool.core.billing import EARNED
 from commonpool.core.ledger import PLATFORM
@@ -91,7 +91,7 @@ COLUMNS = (
 )
 
 
-def csv_text(table: bill_wire.BillTable) -> str:
+def csv_text(table: wire.BillTable) -> str:
     """The rows of a bill that was asked for by BY, charges of nothing at no cost left out."""
     calendar = Calendar(table.time_zone)
     found = [
@@ -103,9 +103,7 @@ def csv_text(table: bill_wire.BillTable) -> str:
     return rows([COLUMNS, *([row.get(column, "") for column in COLUMNS] for row in found)])
 
 
-def _row(
-    table: bill_wire.BillTable, calendar: Calendar, line: bill_wire.BillLine, charge: bill_wire.Charge
-) -> dict[str, str]:
+def _row(table: wire.BillTable, calendar: Calendar, line: wire.BillLine, charge: wire.Charge) -> dict[str, str]:
     of = dict(zip(table.by, line.group, strict=True))
     month_start, month_end = calendar.month(of["day"][:7])
     day_start, day_end = calendar.day(of["day"])
@@ -155,12 +153,12 @@ def _row(
     return row | _usage(of, charge, quantity, unit)
 
 
-def _measured(charge: bill_wire.Charge) -> tuple[Decimal, str]:
+def _measured(charge: wire.Charge) -> tuple[Decimal, str]:
     size, unit = UNITS[charge.unit] if charge.quantity is not None else _SHARED
     return _PLACES.divide(Decimal(1) if charge.quantity is None else charge.quantity, size), unit
 
 
-def _usage(of: dict[str, str], charge: bill_wire.Charge, quantity: Decimal, unit: str) -> dict[str, str]:
+def _usage(of: dict[str, str], charge: wire.Charge, quantity: Decimal, unit: str) -> dict[str, str]:
     """What only usage has: a quantity and its price."""
     price = format(_PLACES.divide(Decimal(decimal(charge.cost_micro)), quantity), "f")
     sku = "/".join(part for part in (of["pool"], charge.kind, charge.name) if part)
@@ -181,7 +179,7 @@ def _usage(of: dict[str, str], charge: bill_wire.Charge, quantity: Decimal, unit
     }
 
 
-def _resource(of: dict[str, str], charge: bill_wire.Charge) -> dict[str, str]:
+def _resource(of: dict[str, str], charge: wire.Charge) -> dict[str, str]:
     """What was used: a model, else the devices of a pool, else the shared cost."""
     if charge.split:
         what, kind = plain(charge.name), "Shared cost"

@@ -3,10 +3,10 @@
 import msgspec
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import BadRequestError, Operations
 from commonpool.api.subjects import TENANT_OF_BODY, TENANT_OF_PATH, Who
+from commonpool.api.wire import grants as wire
 from commonpool.config.quantities import format_duration, format_gpu
 from commonpool.core.model import NS_PER_HOUR, Tenant
 

@@ -1,10 +1,10 @@
 """Whether the process lives, and whether it can serve. Open to all: a load balancer has no key."""
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import Operations, UnavailableError
 from commonpool.api.subjects import PLATFORM, Who
+from commonpool.api.wire import status as wire
 
 
 async def healthz(_: Operations, __: Nothing, ___: Who) -> wire.Health:

@@ -19,13 +19,13 @@ from starlette.routing import BaseRoute, Route
 
 from commonpool.access.permissions import Permission
 from commonpool.access.problems import AccessError
-from commonpool.api import wire
 from commonpool.api.deciding import Call, admit, decide
 from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations, UnavailableError
 from commonpool.api.refusals import headers_of, refusal
 from commonpool.api.streaming import EVENTS, EventStream, Streamed
 from commonpool.api.subjects import Asked, Subject
 from commonpool.api.visits import visit_of
+from commonpool.api.wire import errors as wire
 from commonpool.config.problems import ConfigError
 from commonpool.store.contract import KeyNotFoundError, QueryError, StoreError
 

@@ -7,12 +7,13 @@ import msgspec
 
 from commonpool.access.callers import Caller
 from commonpool.access.permissions import Permission
-from commonpool.api import views, wire
+from commonpool.api import views
 from commonpool.api.access import ForbiddenError
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Asked, Subject, Who, no_tenant
+from commonpool.api.wire import jobs as wire
 from commonpool.backends.base import BackendError
 from commonpool.config import Config
 from commonpool.config.keys import DEFAULT_APP

@@ -7,11 +7,11 @@ import msgspec
 
 from commonpool.access.callers import RoleError, by_admin_key
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import BadRequestError, NotFoundError, Operations
-from commonpool.api.people_wire import NOTE_CHARS_MAX
 from commonpool.api.subjects import ACROSS, Asked, Subject, Who, no_tenant
+from commonpool.api.wire import keys as wire
+from commonpool.api.wire.people import NOTE_CHARS_MAX
 from commonpool.config import Config
 from commonpool.config.keys import DEFAULT_APP
 from commonpool.config.limits import OF_JOBS

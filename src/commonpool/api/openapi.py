@@ -11,11 +11,12 @@ import msgspec
 
 from commonpool.access.browsers import SESSION
 from commonpool.access.permissions import OPEN, Permission
-from commonpool.api import wire
 from commonpool.api.http import HTML, JSON, STATUS_OK, Endpoint, Nothing
 from commonpool.api.operations import Operations
 from commonpool.api.streaming import EVENTS
 from commonpool.api.subjects import PLATFORM, Who
+from commonpool.api.wire.config import Configuration
+from commonpool.api.wire.errors import Failure
 
 LOGS_IN = frozenset({Permission.LOG_IN, Permission.READ_SELF})  # with a password, of which there are only so many tries
 
@@ -30,7 +31,7 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     bodies = [endpoint.body for endpoint in endpoints if endpoint.body is not None]
     answers = [endpoint.answer for endpoint in endpoints if endpoint.media == JSON]
     parameters = [endpoint.params for endpoint in endpoints if endpoint.params is not Nothing]
-    types = [wire.Failure, *bodies, *answers, *parameters]
+    types = [Failure, *bodies, *answers, *parameters]
     _, schemas = msgspec.json.schema_components(types, ref_template=REF)
     parameter_schemas = {kind: schemas[kind.__name__] for kind in parameters}
     for kind in parameters:
@@ -65,7 +66,7 @@ OTHERS = {EVENTS: {"type": "object", "properties": {name: {"type": "string"} for
 
 def _describe(endpoint: Endpoint, parameters: dict[str, Any] | None) -> dict[str, Any]:
     schema = _schema(endpoint.answer) if endpoint.media == JSON else OTHERS.get(endpoint.media, {"type": "string"})
-    failure = {"description": "why not", "content": {JSON: {"schema": _schema(wire.Failure)}}}
+    failure = {"description": "why not", "content": {JSON: {"schema": _schema(Failure)}}}
     noun = endpoint.handler.__module__.rpartition(".")[2]
     success = {
         "description": endpoint.summary,
@@ -111,7 +112,7 @@ def _failures(endpoint: Endpoint) -> list[int]:
         found.add(409)
     if endpoint.body is not None:
         found.add(413)
-    if endpoint.body is wire.Configuration:
+    if endpoint.body is Configuration:
         found.add(422)
     if endpoint.media == EVENTS:
         found.add(429)

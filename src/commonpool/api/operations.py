@@ -17,8 +17,12 @@ from commonpool.access.people import People
 from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
 from commonpool.access.scope import Scope
-from commonpool.api import wire
-from commonpool.api.advice_wire import Advised
+from commonpool.api.wire import alerts as alerts_wire
+from commonpool.api.wire import keys as keys_wire
+from commonpool.api.wire.advice import Advised
+from commonpool.api.wire.nodes import Nodes, PlaceQuestion
+from commonpool.api.wire.requests import LiveRequest
+from commonpool.api.wire.status import ReplicaStatus, Status
 from commonpool.backends.joblog import LogPart
 from commonpool.config import Config, Sources
 from commonpool.core.billing import Bill, Lent
@@ -276,7 +280,7 @@ class Waits(Protocol):
 class Alerts(Protocol):
     """What is wrong with the running product, and who is told."""
 
-    def listing(self, scope: Scope) -> wire.Alerts:
+    def listing(self, scope: Scope) -> alerts_wire.Alerts:
         """Those of the tenants in the scope, and the channels that are theirs."""
 
     def tenant_of(self, alert: str) -> str | None:
@@ -321,10 +325,10 @@ class Operations(Protocol):
     async def rotate_secrets(self) -> int:
         """Have the master key in force wrap every data key; how many another one had wrapped. Raises SecretsError."""
 
-    def status(self) -> wire.Status:
+    def status(self) -> Status:
         """Pools, tenants, replicas and open loans at this moment; `wire` and `views` help to make it."""
 
-    def replicas(self) -> tuple[wire.ReplicaStatus, ...]:
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
         """All replicas, in the order of their models."""
 
     def ready(self) -> tuple[bool, str]:
@@ -352,10 +356,10 @@ class Operations(Protocol):
         A grant is not kept: it ends with the process.
         """
 
-    def nodes(self) -> wire.Nodes:
+    def nodes(self) -> Nodes:
         """The nodes and their devices at this moment; `views.nodes` makes it."""
 
-    def place(self, question: wire.PlaceQuestion) -> Trial:
+    def place(self, question: PlaceQuestion) -> Trial:
         """What would become of it; its tenant or model is one of the configuration. `views.place` makes it."""
 
     def hints(self) -> Sequence[Hint]:
@@ -393,7 +397,7 @@ class Operations(Protocol):
     ) -> Sequence[UsageRecord]:
         """As the store's, and complete."""
 
-    def live(self, request_id: str) -> wire.LiveRequest | None:
+    def live(self, request_id: str) -> LiveRequest | None:
         """A request that waits or runs now; `views.live` makes it."""
 
     def standing(self, request_id: str) -> Standing | None:
@@ -423,7 +427,7 @@ class Operations(Protocol):
     async def keys(self) -> Sequence[Key]:
         """All keys, the oldest first."""
 
-    async def create_key(self, new: wire.NewKey) -> NewKey:
+    async def create_key(self, new: keys_wire.NewKey) -> NewKey:
         """A new key, usable when this returns. Its tenant, app, tier and models exist."""
 
     async def revoke_key(self, key_id: str) -> Key:

@@ -3,10 +3,10 @@
 import msgspec
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import BadRequestError, Month, Operations
 from commonpool.api.subjects import ACROSS, PLATFORM, Who
+from commonpool.api.wire import bill as wire
 from commonpool.config.calendar import Calendar
 
 BETWEEN = ".."
@@ -45,11 +45,11 @@ def _one(calendar: Calendar, name: str) -> tuple[int, int]:
         ) from None
 
 
-async def periods(operations: Operations, _: Nothing, __: Who) -> bill_wire.BillingPeriods:
-    return bill_wire.BillingPeriods(tuple(map(_shown, await operations.bills().months())))
+async def periods(operations: Operations, _: Nothing, __: Who) -> wire.BillingPeriods:
+    return wire.BillingPeriods(tuple(map(_shown, await operations.bills().months())))
 
 
-async def close(operations: Operations, _: Nothing, wanted: bill_wire.ClosePeriod, who: Who) -> bill_wire.BillingPeriod:
+async def close(operations: Operations, _: Nothing, wanted: wire.ClosePeriod, who: Who) -> wire.BillingPeriod:
     try:
         Calendar(operations.config().billing.time_zone).month(wanted.name)
     except ValueError as error:
@@ -57,8 +57,8 @@ async def close(operations: Operations, _: Nothing, wanted: bill_wire.ClosePerio
     return _shown(await operations.bills().close(wanted.name, who.name))
 
 
-def _shown(month: Month) -> bill_wire.BillingPeriod:
-    return bill_wire.BillingPeriod(
+def _shown(month: Month) -> wire.BillingPeriod:
+    return wire.BillingPeriod(
         month.name,
         "closed" if month.closed_ns is not None else "over" if month.over else "open",
         month.start_ns,
@@ -76,7 +76,7 @@ ENDPOINTS = (
         Permission.READ_BILLS,
         ACROSS,
         "The months since the books began",
-        bill_wire.BillingPeriods,
+        wire.BillingPeriods,
     ),
     Endpoint(
         "POST",
@@ -85,8 +85,8 @@ ENDPOINTS = (
         Permission.CLOSE_PERIOD,
         PLATFORM,
         "Close a month that is over: its bill never changes again",
-        bill_wire.BillingPeriod,
-        body=bill_wire.ClosePeriod,
+        wire.BillingPeriod,
+        body=wire.ClosePeriod,
         status=201,
     ),
 )

@@ -1,10 +1,10 @@
 """Where work would go, and what could be gained by moving it together. Nothing is taken, nothing is moved."""
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import BadRequestError, Operations
 from commonpool.api.subjects import PLATFORM, Who
+from commonpool.api.wire import nodes as wire
 from commonpool.config.problems import listed
 from commonpool.core.trial import Trial
 

@@ -4,12 +4,12 @@ import msgspec
 
 from commonpool.access.permissions import Permission
 from commonpool.access.secrets import SecretsError
-from commonpool.api import wire
 from commonpool.api.grants import ByTenant
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, ConflictError, NotFoundError, Operations
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import TENANT_OF_PATH, Who
+from commonpool.api.wire import prompts as wire
 from commonpool.config.quantities import format_duration
 from commonpool.core.model import NS_PER_HOUR
 from commonpool.store.prompts import PromptHead, PromptPlace

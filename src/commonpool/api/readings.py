@@ -9,7 +9,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import BadRequestError, Operations
 from commonpool.api.subjects import TENANT_OF_BODY, Who
-from commonpool.api.wire import Ns
+from commonpool.api.wire.units import Ns
 from commonpool.config import Config
 from commonpool.config.billing_keys import FEES
 from commonpool.config.calendar import DATE_FIRST

@@ -1,19 +1,20 @@
 """Reconciliation: the hours in the books against what the devices could do and what the backends saw held."""
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_wire, wire
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import Operations
 from commonpool.api.subjects import PLATFORM, Who
 from commonpool.api.usage import Period, between
+from commonpool.api.wire.bill import ReconciledHour, ReconciliationTable
+from commonpool.api.wire.units import gpu_seconds
 from commonpool.core.pricing import exact_cost, round_half_up
 from commonpool.store.ledger import UNKNOWN, UNSEEN, Reconciliation
 
 
-async def reconciliation(operations: Operations, query: Period, _: Who) -> bill_wire.ReconciliationTable:
+async def reconciliation(operations: Operations, query: Period, _: Who) -> ReconciliationTable:
     since_ns, until_ns = between(operations, query)
     found = await operations.bills().reconciliations(since_ns, until_ns)
-    return bill_wire.ReconciliationTable(
+    return ReconciliationTable(
         since_ns=since_ns,
         until_ns=until_ns,
         currency=operations.config().currency,
@@ -29,17 +30,17 @@ def _closes(hour: Reconciliation) -> bool:
     return hour.devices == hour.charged and explained
 
 
-def _hour(hour: Reconciliation) -> bill_wire.ReconciledHour:
-    return bill_wire.ReconciledHour(
+def _hour(hour: Reconciliation) -> ReconciledHour:
+    return ReconciledHour(
         pool=hour.pool,
         hour_ns=hour.hour_ns,
-        devices=wire.gpu_seconds(hour.devices),
-        charged=wire.gpu_seconds(hour.charged),
+        devices=gpu_seconds(hour.devices),
+        charged=gpu_seconds(hour.charged),
         price_micro=hour.rates.micro_per_gpu_hour,
         cost_micro=round_half_up(exact_cost(hour.charged, hour.rates.micro_per_gpu_hour)),
-        held=wire.gpu_seconds(hour.held),
-        reported=wire.gpu_seconds(hour.reported),
-        causes={cause: wire.gpu_seconds(value) for cause, value in hour.causes.items()},
+        held=gpu_seconds(hour.held),
+        reported=gpu_seconds(hour.reported),
+        causes={cause: gpu_seconds(value) for cause, value in hour.causes.items()},
         closes=_closes(hour),
     )
 
@@ -52,7 +53,7 @@ ENDPOINTS = (
         Permission.READ_BILLS,
         PLATFORM,
         "The hours in the books against what there was, and why they differ",
-        bill_wire.ReconciliationTable,
+        ReconciliationTable,
         Period,
     ),
 )

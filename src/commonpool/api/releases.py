@@ -1,11 +1,11 @@
 """Under-used guarantees, and releases of them: who gave how much to everybody, and who took it back."""
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
 from commonpool.api.grants import ByTenant
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations
 from commonpool.api.subjects import ACROSS, TENANT_OF_BODY, TENANT_OF_PATH, Who
+from commonpool.api.wire import releases as wire
 from commonpool.config.quantities import format_gpu
 from commonpool.store.releases import Release
 

@@ -1,10 +1,10 @@
 """The replicas alone: what `apply` waits on."""
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import Operations
 from commonpool.api.subjects import PLATFORM, Who
+from commonpool.api.wire import status as wire
 
 
 async def replicas(operations: Operations, _: Nothing, __: Who) -> wire.Replicas:

@@ -5,10 +5,11 @@ from typing import Final
 import msgspec
 
 from commonpool.access.permissions import Permission
-from commonpool.api import views, wire
+from commonpool.api import views
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import NotFoundError, Operations
 from commonpool.api.subjects import Asked, Subject, Who
+from commonpool.api.wire import requests as wire
 
 
 class ById(msgspec.Struct, frozen=True):

@@ -2,10 +2,10 @@
 
 from commonpool.access.permissions import Permission
 from commonpool.access.secrets import SecretsError
-from commonpool.api import wire
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import ConflictError, Operations
 from commonpool.api.subjects import PLATFORM, Who
+from commonpool.api.wire import prompts as wire
 
 
 async def rotate(operations: Operations, _: Nothing, __: Who) -> wire.Rotated:

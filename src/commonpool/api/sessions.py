@@ -8,10 +8,10 @@ from commonpool.access.callers import NOBODY, Caller
 from commonpool.access.people import Visit
 from commonpool.access.permissions import WORDS, Permission
 from commonpool.access.problems import AccessError
-from commonpool.api import people_wire as wire
 from commonpool.api.http import Endpoint, Headed, Nothing
 from commonpool.api.operations import Operations
 from commonpool.api.subjects import PLATFORM, Who
+from commonpool.api.wire import people as wire
 
 PATH = "/admin/v1/sessions"
 COOKIE = "set-cookie"

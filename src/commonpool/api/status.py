@@ -1,10 +1,11 @@
 """The state of the product at one moment, as far as the caller may know of it."""
 
 from commonpool.access.permissions import Permission
-from commonpool.api import views, wire
+from commonpool.api import views
 from commonpool.api.http import Endpoint, Nothing
 from commonpool.api.operations import Operations
 from commonpool.api.subjects import ACROSS, Who
+from commonpool.api.wire import status as wire
 
 
 async def status(operations: Operations, _: Nothing, who: Who) -> wire.Status:

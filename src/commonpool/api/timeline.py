@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 
 from commonpool.access.permissions import Permission
 from commonpool.access.scope import Scope
-from commonpool.api import requests, trace, wire
-from commonpool.api.bill_wire import AttemptPostings
+from commonpool.api import requests, trace
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import Operations, Passed
 from commonpool.api.requests import ById
 from commonpool.api.subjects import Who
+from commonpool.api.wire import requests as wire
+from commonpool.api.wire.bill import AttemptPostings
 from commonpool.config.quantities import format_gpu
 from commonpool.core import explain
 from commonpool.core.explain import duration

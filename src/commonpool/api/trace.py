@@ -1,18 +1,19 @@
 """One request down to the money: every attempt of it, and every posting that it made or will make."""
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_wire, views
+from commonpool.api import views
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import NotFoundError, Operations, Settled
 from commonpool.api.requests import ById
 from commonpool.api.subjects import Asked, Subject, Who
+from commonpool.api.wire import bill as wire
 from commonpool.core.ledger import Posting, tenant_account
 from commonpool.core.pricing import round_lines
 
 
-async def trace(operations: Operations, query: ById, _: Who) -> bill_wire.RequestPostings:
+async def trace(operations: Operations, query: ById, _: Who) -> wire.RequestPostings:
     attempts = tuple(map(shown, await operations.bills().settled(query.id)))
-    return bill_wire.RequestPostings(
+    return wire.RequestPostings(
         query.id, operations.config().currency, attempts, sum(attempt.cost_micro for attempt in attempts)
     )
 
@@ -28,7 +29,7 @@ def _unknown(_: Operations, asked: Asked) -> NotFoundError:
     )
 
 
-def shown(settled: Settled) -> bill_wire.AttemptPostings:
+def shown(settled: Settled) -> wire.AttemptPostings:
     """An attempt with its postings; their costs are rounded together, so that they add up."""
     costs = round_lines({f"{at:09d}": posting.exact_cost for at, posting in enumerate(settled.postings)})
     lines = tuple(
@@ -36,7 +37,7 @@ def shown(settled: Settled) -> bill_wire.AttemptPostings:
         for at, posting in enumerate(settled.postings)
     )
     own = tenant_account(settled.record.tenant)
-    return bill_wire.AttemptPostings(
+    return wire.AttemptPostings(
         views.attempt(settled.record),
         lines,
         sum(line.cost_micro for line in lines if line.debit == own),
@@ -44,15 +45,15 @@ def shown(settled: Settled) -> bill_wire.AttemptPostings:
     )
 
 
-def _line(posting: Posting, cost_micro: int, booked: bool) -> bill_wire.PostingLine:
-    return bill_wire.PostingLine(
+def _line(posting: Posting, cost_micro: int, booked: bool) -> wire.PostingLine:
+    return wire.PostingLine(
         hour_ns=posting.about_ns,
         kind=posting.kind.value,
         debit=posting.debit,
         credit=posting.credit,
         meter=posting.meter,
-        quantity=bill_wire.quantity(posting.meter, posting.quantity),
-        unit=bill_wire.UNITS[posting.meter],
+        quantity=wire.quantity(posting.meter, posting.quantity),
+        unit=wire.UNITS[posting.meter],
         price_micro=posting.micro,
         cost_micro=cost_micro,
         booked=booked,
@@ -67,7 +68,7 @@ ENDPOINTS = (
         Permission.READ_REQUESTS,
         Subject(_owner, _unknown),
         "What one request or job cost: every attempt with its postings by hour",
-        bill_wire.RequestPostings,
+        wire.RequestPostings,
         ById,
     ),
 )

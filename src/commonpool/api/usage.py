@@ -5,11 +5,14 @@ from typing import Annotated
 import msgspec
 
 from commonpool.access.permissions import Permission
-from commonpool.api import views, wire
+from commonpool.api import views
 from commonpool.api.http import Endpoint
 from commonpool.api.operations import BadRequestError, Operations
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Who
+from commonpool.api.wire import usage as wire
+from commonpool.api.wire.requests import Records
+from commonpool.api.wire.units import Ns, gpu_seconds
 from commonpool.store.contract import FILTERABLE, RECORD_FILTERS, Place, UsageRow
 
 RECORDS_MAX = 1000  # in one answer: about a megabyte
@@ -18,8 +21,8 @@ RECORDS_MAX = 1000  # in one answer: about a megabyte
 class Period(msgspec.Struct, frozen=True):
     """From when (included) until when (excluded, by default now), nanoseconds since the epoch."""
 
-    since_ns: wire.Ns = 0
-    until_ns: wire.Ns | None = None
+    since_ns: Ns = 0
+    until_ns: Ns | None = None
 
 
 class Kept(Period, frozen=True):
@@ -51,13 +54,13 @@ class RecordsQuery(Kept, frozen=True):
     after: str = ""
 
 
-async def records(operations: Operations, query: RecordsQuery, who: Who) -> wire.Records:
+async def records(operations: Operations, query: RecordsQuery, who: Who) -> Records:
     since_ns, until_ns = between(operations, query)
     filters = who.scope.filters({name: getattr(query, name) for name in RECORD_FILTERS if getattr(query, name)})
     found = await operations.records(since_ns, until_ns, _place(query.after), query.limit, filters, newest=query.newest)
     last = found[-1] if len(found) == query.limit else None
     after = None if last is None else f"{last.arrived_ns}.{last.attempt}.{last.request_id}"
-    return wire.Records(tuple(map(views.attempt, found)), after)
+    return Records(tuple(map(views.attempt, found)), after)
 
 
 def _place(after: str) -> Place | None:
@@ -93,7 +96,7 @@ async def loans(operations: Operations, query: Period, who: Who) -> wire.LoanTab
             row.lender,
             row.borrower,
             row.loans,
-            wire.gpu_seconds(row.milli_gpu_ns),
+            gpu_seconds(row.milli_gpu_ns),
             row.length_ns_mean,
             row.length_ns_max,
         )
@@ -118,9 +121,9 @@ def _row(row: UsageRow) -> wire.UsageRow:
         tokens_in=row.tokens_in,
         tokens_cached=row.tokens_cached,
         tokens_out=row.tokens_out,
-        gpu_seconds=wire.gpu_seconds(row.milli_gpu_ns),
-        borrowed_gpu_seconds=wire.gpu_seconds(row.borrowed_milli_gpu_ns),
-        lent_gpu_seconds=None if lent is None else wire.gpu_seconds(lent),
+        gpu_seconds=gpu_seconds(row.milli_gpu_ns),
+        borrowed_gpu_seconds=gpu_seconds(row.borrowed_milli_gpu_ns),
+        lent_gpu_seconds=None if lent is None else gpu_seconds(lent),
         wait_ns_mean=row.wait_ns_mean,
         wait_ns_p50=row.wait_ns_p50,
         wait_ns_p99=row.wait_ns_p99,
@@ -147,7 +150,7 @@ ENDPOINTS = (
         Permission.READ_USAGE,
         ACROSS,
         "Each attempt of a period, in pages",
-        wire.Records,
+        Records,
         RecordsQuery,
     ),
     Endpoint(

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from commonpool.access.scope import Scope
-from commonpool.api import wire
+from commonpool.api.wire.nodes import Nodes, PlaceQuestion
+from commonpool.api.wire.requests import Attempt, LiveRequest
+from commonpool.api.wire.status import BudgetStatus, LoanStatus, ModelStatus, PoolStatus, Status, TenantStatus
 from commonpool.core import explain, pictures, trial
 from commonpool.core.model import Hardware, Outcome, Policy, Pool, Request, UsageRecord, Wait
 from commonpool.core.state import State
@@ -14,10 +16,10 @@ from commonpool.core.views import BudgetView, LoanView, ModelView, PoolView, Ten
 Waits = Callable[[str], tuple[int | None, int | None]]
 
 
-def pools(views: Iterable[PoolView], policy: Mapping[str, Pool]) -> tuple[wire.PoolStatus, ...]:
+def pools(views: Iterable[PoolView], policy: Mapping[str, Pool]) -> tuple[PoolStatus, ...]:
     """The pools of the policy. One that it no longer has is left out."""
     return tuple(
-        wire.PoolStatus(view.pool, policy[view.pool].rule, view.capacity, view.in_use, view.unowned, view.scaled)
+        PoolStatus(view.pool, policy[view.pool].rule, view.capacity, view.in_use, view.unowned, view.scaled)
         for view in views
         if view.pool in policy
     )
@@ -25,13 +27,13 @@ def pools(views: Iterable[PoolView], policy: Mapping[str, Pool]) -> tuple[wire.P
 
 def tenants(
     views: Iterable[TenantView], waits: Waits, budgets: Mapping[str, BudgetView], currency: str
-) -> tuple[wire.TenantStatus, ...]:
+) -> tuple[TenantStatus, ...]:
     """The tenants; `waits` gives p50 and p99 of a tenant by name, `budgets` has those that there are."""
     found = []
     for view in views:
         wait_ns_p50, wait_ns_p99 = waits(view.tenant)
         found.append(
-            wire.TenantStatus(
+            TenantStatus(
                 name=view.tenant,
                 pool=view.pool,
                 guaranteed_milli_gpu=view.guaranteed,
@@ -51,13 +53,13 @@ def tenants(
     return tuple(found)
 
 
-def _budget(view: BudgetView, currency: str) -> wire.BudgetStatus:
-    return wire.BudgetStatus(view.limit, view.spent, view.held, view.soft, view.until_ns, currency)
+def _budget(view: BudgetView, currency: str) -> BudgetStatus:
+    return BudgetStatus(view.limit, view.spent, view.held, view.soft, view.until_ns, currency)
 
 
-def models(views: Iterable[ModelView]) -> tuple[wire.ModelStatus, ...]:
+def models(views: Iterable[ModelView]) -> tuple[ModelStatus, ...]:
     return tuple(
-        wire.ModelStatus(
+        ModelStatus(
             name=view.model,
             pool=view.pool,
             residency=view.residency,
@@ -76,13 +78,13 @@ def models(views: Iterable[ModelView]) -> tuple[wire.ModelStatus, ...]:
     )
 
 
-def loans(views: Iterable[LoanView]) -> tuple[wire.LoanStatus, ...]:
+def loans(views: Iterable[LoanView]) -> tuple[LoanStatus, ...]:
     """One line for each lender and borrower, however much runs on it; by lender, then borrower."""
     pairs: dict[tuple[str, str], list[LoanView]] = {}
     for view in views:
         pairs.setdefault((view.lender, view.borrower), []).append(view)
     return tuple(
-        wire.LoanStatus(
+        LoanStatus(
             lender=lender,
             borrower=borrower,
             milli_gpu=sum(view.milli_gpu for view in pair),
@@ -101,7 +103,7 @@ def _last(returns: Sequence[int | None]) -> int | None:
     return max(known) if len(known) == len(returns) else None
 
 
-def within(status: wire.Status, scope: Scope, policy: Policy) -> wire.Status:
+def within(status: Status, scope: Scope, policy: Policy) -> Status:
     """What concerns these tenants: theirs, and of the pools and models that they share with others how those stand.
 
     Who lends to them or borrows from them is named, as on their bills. What runs where is the operators' own, and so
@@ -124,11 +126,11 @@ def within(status: wire.Status, scope: Scope, policy: Policy) -> wire.Status:
     )
 
 
-def nodes(state: State, now_ns: int) -> wire.Nodes:
-    return wire.Nodes(pictures.devices(state), pictures.nodes(state, now_ns))
+def nodes(state: State, now_ns: int) -> Nodes:
+    return Nodes(pictures.devices(state), pictures.nodes(state, now_ns))
 
 
-def place(state: State, question: wire.PlaceQuestion, now_ns: int) -> trial.Trial:
+def place(state: State, question: PlaceQuestion, now_ns: int) -> trial.Trial:
     """What would become of a replica of its model, else of a job of its tenant."""
     if question.model:
         return trial.replica(state, question.model, now_ns)
@@ -136,9 +138,9 @@ def place(state: State, question: wire.PlaceQuestion, now_ns: int) -> trial.Tria
     return trial.job(state, question.tenant, hardware, {}, question.expected_ns, now_ns)
 
 
-def live(request: Request, waits: tuple[Wait, ...] | None) -> wire.LiveRequest:
+def live(request: Request, waits: tuple[Wait, ...] | None) -> LiveRequest:
     """A request that waits, for this so far, or that runs (None)."""
-    return wire.LiveRequest(
+    return LiveRequest(
         tenant=request.tenant,
         app=request.app,
         model=request.model,
@@ -150,11 +152,11 @@ def live(request: Request, waits: tuple[Wait, ...] | None) -> wire.LiveRequest:
     )
 
 
-def attempt(record: UsageRecord) -> wire.Attempt:
+def attempt(record: UsageRecord) -> Attempt:
     """A record with its wait and its end in words."""
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
     refused = record.outcome is Outcome.REFUSED
-    return wire.Attempt(
+    return Attempt(
         **fields | {"waits": explain.parts(record.waits)},
         explanation=explain.attempt(record),
         advice=explain.refusal(record.reason).advice if refused else "",

@@ -7,7 +7,7 @@ from commonpool.api.http import Endpoint
 from commonpool.api.operations import Operations
 from commonpool.api.subjects import ACROSS, Who
 from commonpool.api.usage import Period, between
-from commonpool.api.wait_wire import Promises, WaitRow, WaitTable
+from commonpool.api.wire.waits import Promises, WaitRow, WaitTable
 from commonpool.core.burn import OBJECTIVE_PERMILLE, kept
 from commonpool.core.waits import Tally, spread
 from commonpool.store.waits import WAIT_SERIES

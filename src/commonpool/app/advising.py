@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from commonpool.api import wire
-from commonpool.api.advice_wire import Advised
+from commonpool.api.wire import config as wire
+from commonpool.api.wire.advice import Advised
 from commonpool.app.planner import Planned, frame
 from commonpool.config import Config, Sources
 from commonpool.core.model import NS_PER_HOUR, UsageRecord

@@ -7,8 +7,9 @@ from typing import Final, Protocol
 
 from commonpool.access import tls
 from commonpool.access.scope import Scope
-from commonpool.api import wire
 from commonpool.api.operations import ConflictError, UnavailableError
+from commonpool.api.wire import alerts as wire
+from commonpool.api.wire.status import ReplicaStatus
 from commonpool.config import Config
 from commonpool.control.alerting import rules
 from commonpool.control.alerting.courier import Courier, Outside, UndeliveredError
@@ -39,7 +40,7 @@ class Known(Protocol):
     def config(self) -> Config:
         """The configuration in force."""
 
-    def replicas(self) -> Sequence[wire.ReplicaStatus]:
+    def replicas(self) -> Sequence[ReplicaStatus]:
         """All replicas."""
 
     def underuse(self) -> Sequence[Underuse]:

@@ -7,7 +7,7 @@ of them read of a key could be taken up after the other had revoked it, and the 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from commonpool.api import wire
+from commonpool.api.wire import keys as wire
 from commonpool.store.contract import Key, Store
 from commonpool.store.keys import NewKey, mint, rotate
 

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from commonpool.api.advice_wire import Plan
+from commonpool.api.wire.advice import Plan
 from commonpool.config import ConfigError, Sources
 from commonpool.config.requota import RequotaError
 from commonpool.core.model import UsageRecord

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from commonpool.api.advice_wire import Plan, PoolPlan, SetupResult
+from commonpool.api.wire.advice import Plan, PoolPlan, SetupResult
 from commonpool.app.past import Past
 from commonpool.config import Sources, diff, parse_sources
 from commonpool.config.requota import requota

@@ -28,10 +28,14 @@ from commonpool.access.policy_files import Policies
 from commonpool.access.secrets import SecretsError, Vault, masters, salt_key
 from commonpool.access.tls import TlsError
 from commonpool.access.web import Web
-from commonpool.api import routes, views, wire
-from commonpool.api.advice_wire import Advised
+from commonpool.api import routes, views
 from commonpool.api.operations import ConflictError, OperationError, Passed, UnavailableError
 from commonpool.api.server import Server
+from commonpool.api.wire import keys as keys_wire
+from commonpool.api.wire.advice import Advised
+from commonpool.api.wire.nodes import Nodes, PlaceQuestion
+from commonpool.api.wire.requests import LiveRequest
+from commonpool.api.wire.status import ReplicaStatus, Status
 from commonpool.app import telemetry
 from commonpool.app.advising import Advisor, in_process
 from commonpool.app.alerts import Alerting
@@ -530,7 +534,7 @@ class Product:
         await self._audit.write()
         return await asyncio.to_thread(self._store.audit, filters, since_ns, until_ns, before, limit)
 
-    def status(self) -> wire.Status:
+    def status(self) -> Status:
         state = self._desk.machine.state
         now = self._clock()
 
@@ -538,7 +542,7 @@ class Product:
             summary = self._waits.summary(tenant, now)
             return summary.p50_ns, summary.p99_ns
 
-        return wire.Status(
+        return Status(
             version=__version__,
             revision=self._config.policy.revision,
             started_ns=self._started_ns,
@@ -556,7 +560,7 @@ class Product:
             gateway=_url(self._config.listen.gateway.host, self._gateway_port, self._config.listen.gateway_tls),
         )
 
-    def replicas(self) -> tuple[wire.ReplicaStatus, ...]:
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
         state = self._desk.machine.state
         found = []
         for seat in self._supervisor.status():
@@ -567,7 +571,7 @@ class Product:
             elif core_views.failing(state, replica.id) and seat.state is State.READY:
                 said = "failing"
             found.append(
-                wire.ReplicaStatus(
+                ReplicaStatus(
                     id=replica.id,
                     model=replica.model,
                     state=said,
@@ -638,10 +642,10 @@ class Product:
         log.info("granted", tenant=tenant, elastic_cap_milli_gpu=elastic_cap, until_ns=until_ns)
         self._desk.granted(tenant, elastic_cap, until_ns)
 
-    def nodes(self) -> wire.Nodes:
+    def nodes(self) -> Nodes:
         return views.nodes(self._desk.machine.state, self._clock())
 
-    def place(self, question: wire.PlaceQuestion) -> Trial:
+    def place(self, question: PlaceQuestion) -> Trial:
         return views.place(self._desk.machine.state, question, self._clock())
 
     def hints(self) -> Sequence[Hint]:
@@ -730,7 +734,7 @@ class Product:
         found = await asyncio.to_thread(self._after_flush, lambda: self._store.before(passage, longest_ns))
         return together(open_now, found)
 
-    def live(self, request_id: str) -> wire.LiveRequest | None:
+    def live(self, request_id: str) -> LiveRequest | None:
         request = self._desk.open_request(request_id)
         if request is None:
             return None
@@ -739,7 +743,7 @@ class Product:
     async def keys(self) -> Sequence[Key]:
         return await asyncio.to_thread(self._store.list_keys)
 
-    async def create_key(self, new: wire.NewKey) -> NewKey:
+    async def create_key(self, new: keys_wire.NewKey) -> NewKey:
         return await self._keyring.create(new)
 
     async def revoke_key(self, key_id: str) -> Key:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from commonpool import __version__
-from commonpool.api.wire import ReplicaStatus
+from commonpool.api.wire.status import ReplicaStatus
 from commonpool.control.books import Books
 from commonpool.control.seat import State, Status
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Tier

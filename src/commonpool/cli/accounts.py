@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import typer
 
-from commonpool.api import people_wire as wire
 from commonpool.api import text
+from commonpool.api.wire import people as wire
 from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from commonpool.api import text
-from commonpool.api.advice_wire import Plan, PoolPlan
+from commonpool.api.wire.advice import Plan, PoolPlan
 from commonpool.app import planning
 from commonpool.app.past import Past
 from commonpool.cli import show

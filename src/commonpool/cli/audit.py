@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire import audit as wire
 from commonpool.cli.client import Client, Query, connect
 from commonpool.cli.exits import CommandError
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile

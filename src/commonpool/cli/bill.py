@@ -9,7 +9,8 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from commonpool.api import bill_files, bill_formats, bill_wire, focus, text
+from commonpool.api import bill_files, bill_formats, focus, text
+from commonpool.api.wire import bill as wire
 from commonpool.cli.client import Client, connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, TokenFile
@@ -101,7 +102,7 @@ def bill(
         _print_records(client, query | only)
         return
     if matrix:
-        lent = _ask(client, f"{PATH}/matrix", bill_wire.LendingTable, query)
+        lent = _ask(client, f"{PATH}/matrix", wire.LendingTable, query)
         with _opened(out) as file:
             if form is Format.JSON:
                 file.write(bill_files.json_text(lent))
@@ -111,7 +112,7 @@ def bill(
     if form is Format.FOCUS and by is not None:
         raise CommandError("the FOCUS format has a row for each charge; leave --by out", ExitCode.USAGE)
     split = ",".join(focus.BY) if form is Format.FOCUS else by or "tenant"
-    table = _ask(client, PATH, bill_wire.BillTable, query | only | {"by": split})
+    table = _ask(client, PATH, wire.BillTable, query | only | {"by": split})
     with _opened(out) as file:
         if form is Format.TABLE:
             _draw(file, table)
@@ -142,7 +143,7 @@ def _opened(out: Path | None) -> Iterator[IO[str]]:
 def _print_records(client: Client, query: Query) -> None:
     after: str | None = ""
     while after is not None:
-        page = client.get(f"{PATH}/records", bill_wire.BilledAttempts, query | {"after": after})
+        page = client.get(f"{PATH}/records", wire.BilledAttempts, query | {"after": after})
         for record in page.records:
             emit_line(record)
         after = page.after
@@ -151,7 +152,7 @@ def _print_records(client: Client, query: Query) -> None:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _draw(file: IO[str], table: bill_wire.BillTable) -> None:
+def _draw(file: IO[str], table: wire.BillTable) -> None:
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
     out = show.console(file)
@@ -168,7 +169,7 @@ def _draw(file: IO[str], table: bill_wire.BillTable) -> None:
         out.print(show.clean(note), soft_wrap=True)
 
 
-def head(table: bill_wire.BillTable) -> str:
+def head(table: wire.BillTable) -> str:
     """Which bill it is, and how complete."""
     if table.closed:
         state = "closed"
@@ -179,7 +180,7 @@ def head(table: bill_wire.BillTable) -> str:
     return f"bill of {table.period} in {table.currency}, {state}"
 
 
-def foot(table: bill_wire.BillTable) -> list[str]:
+def foot(table: wire.BillTable) -> list[str]:
     """The forecast, what is not as usual, and where the records of a line are."""
     end = text.local(table.end_ns, table.time_zone)
     expected = table.forecast_micro
@@ -191,7 +192,7 @@ def foot(table: bill_wire.BillTable) -> list[str]:
     return said
 
 
-def overview(out: "Console", table: bill_wire.BillTable) -> "RenderableType":
+def overview(out: "Console", table: wire.BillTable) -> "RenderableType":
     """A row a line; every column adds up as shown."""
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
@@ -213,7 +214,7 @@ def overview(out: "Console", table: bill_wire.BillTable) -> "RenderableType":
     return show.table(out, columns, cells[:-1], cells[-1])
 
 
-def composition(out: "Console", table: bill_wire.BillTable) -> "RenderableType":
+def composition(out: "Console", table: wire.BillTable) -> "RenderableType":
     """What the total is made of: a row a charge."""
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
@@ -230,7 +231,7 @@ def composition(out: "Console", table: bill_wire.BillTable) -> "RenderableType":
     return show.table(out, columns, rows, ("total", "", "", "", text.money(table.total.total_micro)))
 
 
-def _draw_matrix(file: IO[str], table: bill_wire.LendingTable) -> None:
+def _draw_matrix(file: IO[str], table: wire.LendingTable) -> None:
     """Lenders down, borrowers across: GPU hours, then what was paid for them."""
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 import msgspec
 
 from commonpool import __version__
-from commonpool.api import wire
+from commonpool.api.wire import errors as wire
 from commonpool.cli.exits import CommandError, ExitCode
 
 TIMEOUT_S = 60.0  # a question about a year of usage may take a while; a silent network does not take longer

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire.config import Changes, Configuration
+from commonpool.api.wire.status import Status
 from commonpool.cli.client import Client, connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
@@ -198,7 +200,7 @@ def diff(
 ) -> None:
     """Compare a configuration with the one that runs. Exits with 1 where they differ."""
     client = connect(control, token_file)
-    changes = client.post("/admin/v1/config/diff", wanted(client, file), wire.Changes)
+    changes = client.post("/admin/v1/config/diff", wanted(client, file), Changes)
     if as_json:
         emit(changes)
     else:
@@ -220,7 +222,7 @@ def apply(
     No request is dropped: what runs goes on, and replicas are drained first.
     """
     client = connect(control, token_file)
-    changes = client.post("/admin/v1/config/apply", wanted(client, file), wire.Changes)
+    changes = client.post("/admin/v1/config/apply", wanted(client, file), Changes)
     if as_json:
         emit(changes)
     else:
@@ -236,20 +238,20 @@ def schema() -> None:
     emit(render())
 
 
-def wanted(client: Client, file: Path) -> wire.Configuration:
+def wanted(client: Client, file: Path) -> Configuration:
     """What this file asks for: a whole configuration, or the one in force with this tenant replaced or added."""
     try:
         if not is_tenant_file(file):
-            return wire.Configuration(read_sources(file))
+            return Configuration(read_sources(file))
         tenant = load_tenant(file)
     except ConfigError as error:
         raise CommandError(str(error), ExitCode.INVALID_CONFIG) from None
-    now = client.get("/admin/v1/config", wire.Configuration)
+    now = client.get("/admin/v1/config", Configuration)
     sources: Sources = merge_tenant(now.sources, tenant.name, tenant.text, tenant.source)
-    return wire.Configuration(sources, now.revision)
+    return Configuration(sources, now.revision)
 
 
-def _show_changes(changes: wire.Changes, none: str) -> None:
+def _show_changes(changes: Changes, none: str) -> None:
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
     out = show.console()
@@ -258,7 +260,7 @@ def _show_changes(changes: wire.Changes, none: str) -> None:
         out.print(show.clean(f"warning: {warning}"))
 
 
-def changes_picture(out: "Console", changes: wire.Changes) -> "RenderableType":
+def changes_picture(out: "Console", changes: Changes) -> "RenderableType":
     """What differs, as people read it."""
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
@@ -276,7 +278,7 @@ def _settle(client: Client) -> None:
     with show.bars() as bar:
         progress = bar("replicas that start or drain")
         while True:
-            now = client.get("/admin/v1/status", wire.Status)
+            now = client.get("/admin/v1/status", Status)
             progress(sum(min(model.ready, model.wanted) for model in now.models), sum(m.wanted for m in now.models))
             moving = [f"{replica.id} ({replica.state})" for replica in now.replicas if replica.state in UNSETTLED]
             moving += [

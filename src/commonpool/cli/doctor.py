@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from commonpool.api import wire
+from commonpool.api.wire import keys as wire
 from commonpool.cli.checkup import Finding, gather, judge
 from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode

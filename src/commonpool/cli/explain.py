@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire import requests as wire
 from commonpool.cli.client import connect, segment
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit

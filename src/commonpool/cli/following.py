@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from commonpool.api import wire
+from commonpool.api.wire.decisions import Decision, Decisions
+from commonpool.api.wire.status import Status
 from commonpool.cli.client import Client
 from commonpool.cli.exits import CommandError, ExitCode
 
@@ -17,8 +18,8 @@ DECISIONS_SHOWN: Final = 50
 class Seen(msgspec.Struct, frozen=True):
     """The status as it was seen last, and the last decisions, the newest first. `trouble` says why it is not newer."""
 
-    status: wire.Status
-    decisions: tuple[wire.Decision, ...]
+    status: Status
+    decisions: tuple[Decision, ...]
     trouble: str = ""
 
 
@@ -32,8 +33,8 @@ class Event(msgspec.Struct, frozen=True):
 
 def look(client: Client) -> tuple[Seen, str]:
     """As things stand now, and the place from which events follow. Raises CommandError."""
-    decided = client.get("/admin/v1/decisions", wire.Decisions, {"limit": DECISIONS_SHOWN})
-    return Seen(client.get("/admin/v1/status", wire.Status), decided.decisions), decided.after
+    decided = client.get("/admin/v1/decisions", Decisions, {"limit": DECISIONS_SHOWN})
+    return Seen(client.get("/admin/v1/status", Status), decided.decisions), decided.after
 
 
 def events(lines: Iterator[bytes]) -> Iterator[Event]:
@@ -91,7 +92,7 @@ class Follower:
     def _follow(self) -> None:
         """Until the stream ends. What was decided before is among what it begins with."""
         with self._client.stream("/admin/v1/events", {"last-event-id": self._after}) as lines:
-            status = self._client.get("/admin/v1/status", wire.Status)
+            status = self._client.get("/admin/v1/status", Status)
             self._show(Seen(status, self.seen.decisions))
             for event in events(lines):
                 if self._stopped.is_set():
@@ -104,12 +105,12 @@ class Follower:
             raise CommandError(said, ExitCode.NOT_ALLOWED)
         decisions = self.seen.decisions
         if event.name == "decision":
-            decision = msgspec.json.decode(event.data, type=wire.Decision)
+            decision = msgspec.json.decode(event.data, type=Decision)
             self._after = event.id
             decisions = (decision, *decisions)[:DECISIONS_SHOWN]
             self._show(msgspec.structs.replace(self.seen, decisions=decisions))
         else:
-            self._show(Seen(self._client.get("/admin/v1/status", wire.Status), decisions))
+            self._show(Seen(self._client.get("/admin/v1/status", Status), decisions))
 
     def _show(self, seen: Seen) -> None:
         self.seen = seen

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire import jobs as wire
 from commonpool.cli import explain, hardware
 from commonpool.cli.client import Client, connect, segment
 from commonpool.cli.exits import CommandError, ExitCode

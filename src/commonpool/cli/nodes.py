@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire import nodes as wire
 from commonpool.cli.client import connect
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit

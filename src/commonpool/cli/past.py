@@ -6,7 +6,8 @@ Imported where it is used: the simulator takes longer to import than most comman
 import time
 from pathlib import Path
 
-from commonpool.api import wire
+from commonpool.api.wire.config import Configuration
+from commonpool.api.wire.requests import Records
 from commonpool.app.past import Past, TooLittleError, by_pool, enough, of_records
 from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode
@@ -22,13 +23,13 @@ from commonpool.simulator.traces import TraceError, read
 def own(control: str, token_file: Path | None, window_ns: int) -> Past:
     """The records of the product that runs, of the last so many nanoseconds. Raises CommandError."""
     client = connect(control, token_file)
-    sources = client.get("/admin/v1/config", wire.Configuration).sources
+    sources = client.get("/admin/v1/config", Configuration).sources
     now = time.time_ns()
     records: list[UsageRecord] = []
     after: str | None = ""
     while after is not None:
         query: dict[str, str | int] = {"since_ns": max(0, now - window_ns), "until_ns": now, "after": after}
-        page = client.get("/admin/v1/records", wire.Records, query)
+        page = client.get("/admin/v1/records", Records, query)
         records += page.records
         after = page.after
     try:

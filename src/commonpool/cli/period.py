@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from commonpool.api import bill_wire, text
+from commonpool.api import text
+from commonpool.api.wire import bill as wire
 from commonpool.cli.client import connect
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
@@ -18,7 +19,7 @@ period = typer.Typer(name="period", help="List the billing periods, and close th
 @period.command("list")
 def list_periods(*, control: Control = CONTROL_URL, token_file: TokenFile = None, as_json: Json = False) -> None:
     """Show the months since the books began."""
-    found = connect(control, token_file).get(PATH, bill_wire.BillingPeriods)
+    found = connect(control, token_file).get(PATH, wire.BillingPeriods)
     if as_json:
         emit(found)
         return
@@ -39,7 +40,7 @@ def close_period(
     as_json: Json = False,
 ) -> None:
     """Close a month: its bill never changes again, and what is corrected later stands in an open one."""
-    closed = connect(control, token_file).post(PATH, bill_wire.ClosePeriod(name), bill_wire.BillingPeriod)
+    closed = connect(control, token_file).post(PATH, wire.ClosePeriod(name), wire.BillingPeriod)
     if as_json:
         emit(closed)
     else:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire import nodes as wire
 from commonpool.cli import hardware
 from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode

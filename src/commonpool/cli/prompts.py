@@ -5,7 +5,8 @@ from urllib.parse import quote
 
 import typer
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire import prompts as wire
 from commonpool.cli.client import Client, connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commonpool.api import bill_wire, text
+from commonpool.api import text
+from commonpool.api.wire import bill as wire
 from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
@@ -37,7 +38,7 @@ def reconcile(
     query: dict[str, str | int | list[str]] = {"since_ns": instant(since, now_ns, "--since")}
     if until is not None:
         query["until_ns"] = instant(until, now_ns, "--until")
-    table = connect(control, token_file).get("/admin/v1/reconciliation", bill_wire.ReconciliationTable, query)
+    table = connect(control, token_file).get("/admin/v1/reconciliation", wire.ReconciliationTable, query)
     if as_json:
         emit(table)
     else:
@@ -50,7 +51,7 @@ def reconcile(
         )
 
 
-def _print(table: bill_wire.ReconciliationTable) -> None:
+def _print(table: wire.ReconciliationTable) -> None:
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
     out = show.console()
@@ -64,7 +65,7 @@ def _print(table: bill_wire.ReconciliationTable) -> None:
             out.print(show.clean(f"{hour.pool} {at}: {_signed(seconds)} gpu s {cause}"))
 
 
-def picture(out: "Console", table: bill_wire.ReconciliationTable) -> "RenderableType":
+def picture(out: "Console", table: wire.ReconciliationTable) -> "RenderableType":
     """A row an hour of a pool, in GPU seconds; those whose books do not close are marked."""
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 

@@ -5,7 +5,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire import releases as wire
 from commonpool.cli.client import connect, segment
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile

@@ -14,7 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire.decisions import Decision
+from commonpool.api.wire.status import ModelStatus, TenantStatus
 from commonpool.cli import show
 from commonpool.cli.client import Client
 from commonpool.cli.following import Follower, Seen
@@ -32,7 +34,7 @@ class Sort(NamedTuple):
     """An order of tenants: the largest first."""
 
     name: str
-    key: Callable[[wire.TenantStatus], int]
+    key: Callable[[TenantStatus], int]
 
 
 SORTS: Final = (
@@ -135,7 +137,7 @@ def _of(shown: int, all_of: int, noun: str) -> str:
     return noun if shown >= all_of else f"{noun} ({shown} of {all_of})"
 
 
-def _tenants(tenants: Sequence[wire.TenantStatus], all_of: int = 0) -> Table:
+def _tenants(tenants: Sequence[TenantStatus], all_of: int = 0) -> Table:
     titles = ("guaranteed", "used", "lent", "borrowed", "queue", "runs", "p50", "p99")
     grid = _grid([(_of(len(tenants), all_of, "tenant"), False), *((title, True) for title in titles)])
     for each in tenants:
@@ -154,7 +156,7 @@ def _tenants(tenants: Sequence[wire.TenantStatus], all_of: int = 0) -> Table:
     return grid
 
 
-def _models(models: Sequence[wire.ModelStatus], all_of: int = 0) -> Table:
+def _models(models: Sequence[ModelStatus], all_of: int = 0) -> Table:
     grid = _grid([(_of(len(models), all_of, "model"), False), ("replicas", True), ("queue", True), ("state", False)])
     for each in models:
         grid.add_row(
@@ -166,7 +168,7 @@ def _models(models: Sequence[wire.ModelStatus], all_of: int = 0) -> Table:
     return grid
 
 
-def _state(model: wire.ModelStatus) -> Text:
+def _state(model: ModelStatus) -> Text:
     """What is worth saying of it, the worst first."""
     if model.broken:
         return Text("cannot be started", style="bold red")
@@ -178,7 +180,7 @@ def _state(model: wire.ModelStatus) -> Text:
     return Text(", ".join(said), style="yellow") if said else Text("serves" if model.ready else "asleep", style="dim")
 
 
-def _decisions(out: Console, decisions: Iterable[wire.Decision], room: int) -> list[RenderableType]:
+def _decisions(out: Console, decisions: Iterable[Decision], room: int) -> list[RenderableType]:
     """The newest, as many as there is room for; one that is long takes several rows."""
     lines: list[RenderableType] = [Text("decisions", style="bold cyan")]
     left = room

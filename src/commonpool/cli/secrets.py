@@ -2,7 +2,7 @@
 
 import typer
 
-from commonpool.api import wire
+from commonpool.api.wire import prompts as wire
 from commonpool.cli.client import connect
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit

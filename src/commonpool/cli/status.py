@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire import status as wire
 from commonpool.cli.client import Client, connect
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit, emit_line

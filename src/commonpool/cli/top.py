@@ -2,7 +2,8 @@
 
 import msgspec
 
-from commonpool.api import wire
+from commonpool.api.wire.decisions import Decision
+from commonpool.api.wire.status import Status
 from commonpool.cli.client import connect
 from commonpool.cli.following import look
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
@@ -12,8 +13,8 @@ from commonpool.cli.output import emit
 class Frame(msgspec.Struct, frozen=True):
     """What it shows, for machines."""
 
-    status: wire.Status
-    decisions: tuple[wire.Decision, ...]
+    status: Status
+    decisions: tuple[Decision, ...]
 
 
 def top(*, control: Control = CONTROL_URL, token_file: TokenFile = None, as_json: Json = False) -> None:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from commonpool.api import bill_formats, bill_wire, text
+from commonpool.api import bill_formats, text
+from commonpool.api.wire import bill as wire
 from commonpool.cli import explain
 from commonpool.cli.client import connect, segment
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
@@ -30,7 +31,7 @@ def trace(
     A tenant's own key is enough for the tenant's own requests.
     """
     path = f"/admin/v1/requests/{segment(request_id, 'REQUEST_ID')}/postings"
-    found = connect(control, token_file).get(path, bill_wire.RequestPostings)
+    found = connect(control, token_file).get(path, wire.RequestPostings)
     if as_json:
         emit(found)
         return
@@ -53,7 +54,7 @@ def trace(
         out.print(f"{OPEN} the hour is not in the books yet; at today's prices")
 
 
-def lines(each: bill_wire.AttemptPostings) -> Iterator[str]:
+def lines(each: wire.AttemptPostings) -> Iterator[str]:
     """An attempt, and what it ran on."""
     record = each.attempt
     what = record.model or record.endpoint
@@ -70,8 +71,8 @@ def lines(each: bill_wire.AttemptPostings) -> Iterator[str]:
         yield f"  {each.problem}"
 
 
-def _row(posting: bill_wire.PostingLine) -> tuple[str, ...]:
-    charge = bill_wire.Charge(posting.kind, posting.meter, "", posting.cost_micro, posting.quantity, posting.unit)
+def _row(posting: wire.PostingLine) -> tuple[str, ...]:
+    charge = wire.Charge(posting.kind, posting.meter, "", posting.cost_micro, posting.quantity, posting.unit)
     gpu = posting.unit == "gpu_seconds"
     quantity, unit = (_seconds(posting), "gpu s") if gpu else bill_formats.measured(charge)
     return (
@@ -84,5 +85,5 @@ def _row(posting: bill_wire.PostingLine) -> tuple[str, ...]:
     )
 
 
-def _seconds(posting: bill_wire.PostingLine) -> str:
+def _seconds(posting: wire.PostingLine) -> str:
     return text.thousandths(text.rounded_milliseconds([posting.quantity])[0])

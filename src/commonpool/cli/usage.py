@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire.requests import Records
+from commonpool.api.wire.usage import LoanTable, UsageTable
 from commonpool.cli.client import Client, connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
@@ -73,12 +75,12 @@ def usage(
         return
     query |= {"by": by or "tenant", **filters(where or [])}
     if as_json:
-        emit(client.get("/admin/v1/usage", wire.UsageTable, query))
+        emit(client.get("/admin/v1/usage", UsageTable, query))
         return
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
     with show.progress("adding up"):
-        table = client.get("/admin/v1/usage", wire.UsageTable, query)
+        table = client.get("/admin/v1/usage", UsageTable, query)
     out = show.console()
     out.print(picture(out, table))
 
@@ -108,7 +110,7 @@ def filters(where: list[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def picture(out: "Console", table: wire.UsageTable) -> "RenderableType":
+def picture(out: "Console", table: UsageTable) -> "RenderableType":
     """The usage table as people read it; every column of sums adds up as shown."""
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
@@ -145,7 +147,7 @@ def _added(column: list[Decimal], total: Decimal) -> list[str]:
 def _print_records(client: Client, query: dict[str, str | int | list[str]]) -> None:
     after: str | None = ""
     while after is not None:
-        page = client.get("/admin/v1/records", wire.Records, query | {"after": after})
+        page = client.get("/admin/v1/records", Records, query | {"after": after})
         for record in page.records:
             emit_line(record)
         after = page.after
@@ -153,12 +155,12 @@ def _print_records(client: Client, query: dict[str, str | int | list[str]]) -> N
 
 def _show_loans(client: Client, query: dict[str, str | int | list[str]], *, as_json: bool) -> None:
     if as_json:
-        emit(client.get("/admin/v1/loans", wire.LoanTable, query))
+        emit(client.get("/admin/v1/loans", LoanTable, query))
         return
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
     with show.progress("adding up"):
-        table = client.get("/admin/v1/loans", wire.LoanTable, query)
+        table = client.get("/admin/v1/loans", LoanTable, query)
     out = show.console()
     if table.loans:
         out.print(matrix(out, table))
@@ -166,7 +168,7 @@ def _show_loans(client: Client, query: dict[str, str | int | list[str]], *, as_j
         out.print("nobody lent to anybody")
 
 
-def matrix(out: "Console", table: wire.LoanTable) -> "RenderableType":
+def matrix(out: "Console", table: LoanTable) -> "RenderableType":
     """Lenders down, borrowers across, GPU seconds in between, sums at the ends."""
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 

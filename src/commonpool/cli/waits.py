@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commonpool.api import bill_formats, text
-from commonpool.api.wait_wire import Promises, WaitRow, WaitTable
+from commonpool.api.wire.waits import Promises, WaitRow, WaitTable
 from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile

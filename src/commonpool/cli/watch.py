@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from commonpool.api import text, wire
+from commonpool.api import text
+from commonpool.api.wire import requests as wire
 from commonpool.cli.client import Client, connect, segment
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile

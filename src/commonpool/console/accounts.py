@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from commonpool.access.passwords import CHARS_MIN
-from commonpool.api import people_wire as wire
+from commonpool.api.wire import people as wire
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import Form, Page, View
 

@@ -7,8 +7,11 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
-from commonpool.api.advice_wire import Advised, PoolPlan
+from commonpool.api.wire.advice import Advised, PoolPlan
+from commonpool.api.wire.config import Changes
+from commonpool.api.wire.grants import Grant, NewGrant
+from commonpool.api.wire.releases import NewRelease, Releases, Underused
+from commonpool.api.wire.status import Status
 from commonpool.config.quantities import QuantityError, parse_duration, parse_gpu
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import Form, Page, View, together
@@ -57,9 +60,9 @@ async def show(view: View) -> Response:
 async def _page(view: View, problem: Problem | None = None) -> Response:
     advised, underused, releases, status = await together(
         view.wish(Permission.READ_ADVICE, "/admin/v1/advice", Advised),
-        view.attempt("/admin/v1/underuse", wire.Underused),
-        view.attempt("/admin/v1/releases", wire.Releases),
-        view.attempt("/admin/v1/status", wire.Status),
+        view.attempt("/admin/v1/underuse", Underused),
+        view.attempt("/admin/v1/releases", Releases),
+        view.attempt("/admin/v1/status", Status),
     )
     plan = None if isinstance(advised, Problem) else advised.plan
     tenants = () if isinstance(status, Problem) else status.tenants
@@ -85,7 +88,7 @@ async def apply(view: View, form: Form) -> Response:
     if advised.wanted is None or form.get("made_ns") != str(advised.made_ns):
         raise RefusedError(409, "the advice is another one by now; look at it again")
     try:
-        await view.send("POST", "/admin/v1/config/apply", wire.Changes, advised.wanted)
+        await view.send("POST", "/admin/v1/config/apply", Changes, advised.wanted)
     except RefusedError as error:
         return await _page(view, Problem(error.status, str(error)))
     return view.go("/advice", said="advice.applied")
@@ -94,7 +97,7 @@ async def apply(view: View, form: Form) -> Response:
 async def release(view: View, form: Form) -> Response:
     try:
         amount = form.get("gpus")
-        new = wire.NewRelease(form.get("tenant"), _gpus(amount) if amount else None, form.get("reason"))
+        new = NewRelease(form.get("tenant"), _gpus(amount) if amount else None, form.get("reason"))
         await view.send("POST", "/admin/v1/releases", Release, new)
     except RefusedError as error:
         return await _page(view, Problem(error.status, str(error)))
@@ -102,21 +105,21 @@ async def release(view: View, form: Form) -> Response:
 
 
 async def undo(view: View, form: Form) -> Response:
-    await view.send("POST", f"/admin/v1/releases/{form.get('tenant')}/undo", wire.Releases)
+    await view.send("POST", f"/admin/v1/releases/{form.get('tenant')}/undo", Releases)
     return view.go("/advice", said="advice.undone")
 
 
 async def grant(view: View, form: Form) -> Response:
     try:
-        new = wire.NewGrant(form.get("tenant"), _gpus(form.get("gpus")), _length(form.get("for", GRANT)))
-        await view.send("POST", "/admin/v1/grants", wire.Grant, new)
+        new = NewGrant(form.get("tenant"), _gpus(form.get("gpus")), _length(form.get("for", GRANT)))
+        await view.send("POST", "/admin/v1/grants", Grant, new)
     except RefusedError as error:
         return await _page(view, Problem(error.status, str(error)))
     return view.go("/advice", said="advice.granted_now")
 
 
 async def end_grant(view: View, form: Form) -> Response:
-    await view.send("POST", f"/admin/v1/grants/{form.get('tenant')}/end", wire.Grant)
+    await view.send("POST", f"/admin/v1/grants/{form.get('tenant')}/end", Grant)
     return view.go("/advice", said="advice.grant_ended")
 
 

@@ -5,7 +5,8 @@ from typing import Final
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
+from commonpool.api.wire.alerts import Alerts, ChannelTest, ChannelTested, NewSilence, Silenced
+from commonpool.api.wire.status import Status
 from commonpool.console.asking import RefusedError
 from commonpool.console.frame import Form, Page, View
 from commonpool.core.model import NS_PER_HOUR
@@ -15,7 +16,7 @@ BAD_REQUEST = 400
 
 
 async def show(view: View) -> Response:
-    found = await view.get("/admin/v1/alerts", wire.Alerts)
+    found = await view.get("/admin/v1/alerts", Alerts)
     return view.render(
         "alerts.html",
         now=[each for each in found.alerts if each.state != "resolved"],
@@ -31,18 +32,18 @@ async def silence(view: View, form: Form) -> Response:
         raise RefusedError(
             BAD_REQUEST, f"{form.get('for')!r} is no time to be silent for; choose {', '.join(SILENCES)}"
         )
-    now_ns = (await view.get("/admin/v1/status", wire.Status)).now_ns
+    now_ns = (await view.get("/admin/v1/status", Status)).now_ns
     await view.send(
         "POST",
         f"/admin/v1/alerts/{view.path['id']}/silence",
-        wire.Silenced,
-        wire.NewSilence(now_ns + length_ns),
+        Silenced,
+        NewSilence(now_ns + length_ns),
     )
     return view.go("/alerts", said="alerts.silenced")
 
 
 async def try_channel(view: View, form: Form) -> Response:
-    await view.send("POST", "/admin/v1/alerts/test", wire.ChannelTested, wire.ChannelTest(form.get("channel")))
+    await view.send("POST", "/admin/v1/alerts/test", ChannelTested, ChannelTest(form.get("channel")))
     return view.go("/alerts", said="alerts.tried")
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import Message, Scope
 
 from commonpool import config
-from commonpool.api import wire
+from commonpool.api.wire import errors as wire
 
 # Of the request for the page; a body has headers of its own.
 _KEPT = ("type", "asgi", "http_version", "scheme", "root_path", "client", "server")

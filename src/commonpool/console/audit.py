@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
+from commonpool.api.wire import audit as wire
 from commonpool.console.frame import Page, View
 from commonpool.store.audit import FILTERABLE
 

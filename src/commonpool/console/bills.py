@@ -9,7 +9,8 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_files, bill_formats, bill_wire, focus, text
+from commonpool.api import bill_files, bill_formats, focus, text
+from commonpool.api.wire import bill as wire
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import HEADERS, Form, Page, View, together
 from commonpool.console.platform import matrix
@@ -27,7 +28,7 @@ SPLITS: Final = ("tenant", "group", "tenant,app", "cost_center", "model", "model
 class Line(msgspec.Struct, frozen=True):
     """A line as it is shown: `hours` are of TIMES and add up, `to` are the filters of its records."""
 
-    line: bill_wire.BillLine
+    line: wire.BillLine
     hours: tuple[str, ...]
     to: str
 
@@ -43,10 +44,10 @@ class Pool(msgspec.Struct, frozen=True):
     reported: Decimal
     causes: Mapping[str, Decimal]
     closes: bool
-    odd: Sequence[bill_wire.ReconciledHour]
+    odd: Sequence[wire.ReconciledHour]
 
 
-def lines(bill: bill_wire.BillTable, kept: Mapping[str, str]) -> list[Line]:
+def lines(bill: wire.BillTable, kept: Mapping[str, str]) -> list[Line]:
     """The lines and, last, their total; every column of hours adds up as shown."""
     columns = []
     for name in TIMES:
@@ -58,7 +59,7 @@ def lines(bill: bill_wire.BillTable, kept: Mapping[str, str]) -> list[Line]:
     ]
 
 
-def _records(bill: bill_wire.BillTable, line: bill_wire.BillLine, kept: Mapping[str, str]) -> str:
+def _records(bill: wire.BillTable, line: wire.BillLine, kept: Mapping[str, str]) -> str:
     """The address of the attempts that a line's work is made of; "" where nothing says which they are."""
     named = dict(zip(bill.by, line.group, strict=False))
     query = {"period": named.pop("day", "") or bill.period, **kept}
@@ -67,14 +68,14 @@ def _records(bill: bill_wire.BillTable, line: bill_wire.BillLine, kept: Mapping[
     return "/bills/records?" + urlencode(query | named)
 
 
-def pools(table: bill_wire.ReconciliationTable) -> list[Pool]:
-    by_pool: dict[str, list[bill_wire.ReconciledHour]] = {}
+def pools(table: wire.ReconciliationTable) -> list[Pool]:
+    by_pool: dict[str, list[wire.ReconciledHour]] = {}
     for hour in table.hours:
         by_pool.setdefault(hour.pool, []).append(hour)
     return [_pool(name, hours) for name, hours in sorted(by_pool.items())]
 
 
-def _pool(name: str, hours: Sequence[bill_wire.ReconciledHour]) -> Pool:
+def _pool(name: str, hours: Sequence[wire.ReconciledHour]) -> Pool:
     causes: dict[str, Decimal] = {}
     for hour in hours:
         for cause, seconds in hour.causes.items():
@@ -106,9 +107,9 @@ async def show(view: View) -> Response:
     by = view.query.get("by", "") or "tenant"
     period = view.query.get("period")
     bill, periods, lent = await together(
-        view.get("/admin/v1/bill", bill_wire.BillTable, by=by, period=period, **kept),
-        view.attempt("/admin/v1/periods", bill_wire.BillingPeriods),
-        view.attempt("/admin/v1/bill/matrix", bill_wire.LendingTable, period=period),
+        view.get("/admin/v1/bill", wire.BillTable, by=by, period=period, **kept),
+        view.attempt("/admin/v1/periods", wire.BillingPeriods),
+        view.attempt("/admin/v1/bill/matrix", wire.LendingTable, period=period),
     )
     shown = lines(bill, kept)
     reconciled = await _reconciled(view, bill)
@@ -132,12 +133,12 @@ async def show(view: View) -> Response:
     )
 
 
-async def _reconciled(view: View, bill: bill_wire.BillTable) -> bill_wire.ReconciliationTable | Problem | None:
+async def _reconciled(view: View, bill: wire.BillTable) -> wire.ReconciliationTable | Problem | None:
     """Of the period; None for who may not see the whole platform's, and while nothing of it is in the books."""
     if not view.may_platform(Permission.READ_BILLS) or bill.until_ns <= bill.start_ns:
         return None
     return await view.attempt(
-        "/admin/v1/reconciliation", bill_wire.ReconciliationTable, since_ns=bill.start_ns, until_ns=bill.until_ns
+        "/admin/v1/reconciliation", wire.ReconciliationTable, since_ns=bill.start_ns, until_ns=bill.until_ns
     )
 
 
@@ -151,9 +152,7 @@ async def file(view: View) -> Response:
     if form not in bill_files.MEDIA:
         raise RefusedError(404, f"a bill is written as {', '.join(bill_files.MEDIA)}, not as {form!r}")
     by = ",".join(focus.BY) if form == "focus" else view.query.get("by", "") or "tenant"
-    bill = await view.get(
-        "/admin/v1/bill", bill_wire.BillTable, by=by, period=view.query.get("period"), **_filters(view)
-    )
+    bill = await view.get("/admin/v1/bill", wire.BillTable, by=by, period=view.query.get("period"), **_filters(view))
     name = f"bill-{bill.period}{'-focus' if form == 'focus' else ''}.{'csv' if form == 'focus' else form}"
     headers = {**HEADERS, "content-disposition": f'attachment; filename="{name}"'}
     return Response(bill_files.written(bill, form), headers=headers, media_type=bill_files.MEDIA[form])
@@ -163,7 +162,7 @@ async def records(view: View) -> Response:
     kept = _filters(view)
     found = await view.get(
         "/admin/v1/bill/records",
-        bill_wire.BilledAttempts,
+        wire.BilledAttempts,
         period=view.query.get("period"),
         limit=RECORDS_MAX,
         after=view.query.get("after"),
@@ -182,12 +181,12 @@ async def records(view: View) -> Response:
 
 async def _currency(view: View) -> str:
     """What the amounts are in: the lending of a day is the smallest answer that says so."""
-    answer = await view.get("/admin/v1/bill/matrix", bill_wire.LendingTable, period=view.query.get("period"))
+    answer = await view.get("/admin/v1/bill/matrix", wire.LendingTable, period=view.query.get("period"))
     return answer.currency
 
 
 async def close(view: View, form: Form) -> Response:
-    await view.send("POST", "/admin/v1/periods", bill_wire.BillingPeriod, {"name": form.get("name")})
+    await view.send("POST", "/admin/v1/periods", wire.BillingPeriod, {"name": form.get("name")})
     return view.go(f"/bills?{urlencode({'period': form.get('name')})}", said="bills.closed_now")
 
 

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from commonpool.api import wire
+from commonpool.api.wire import config as wire
 from commonpool.config import Kind
 from commonpool.console.asking import RefusedError
 from commonpool.console.frame import Form, Page, View, together

@@ -3,7 +3,8 @@
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
+from commonpool.api.wire.decisions import Decisions
+from commonpool.api.wire.status import Status
 from commonpool.console import spans
 from commonpool.console.asking import Problem
 from commonpool.console.frame import Page, View, together
@@ -16,8 +17,8 @@ KEPT_MAX = 1000  # of the API's, which keeps no more
 async def show(view: View) -> Response:
     kind, tenant = view.query.get("kind", ""), view.query.get("tenant", "")
     found, status = await together(
-        view.get("/admin/v1/decisions", wire.Decisions, kind=kind, tenant=tenant, limit=KEPT_MAX),
-        view.wish(Permission.READ_STATUS, "/admin/v1/status", wire.Status),
+        view.get("/admin/v1/decisions", Decisions, kind=kind, tenant=tenant, limit=KEPT_MAX),
+        view.wish(Permission.READ_STATUS, "/admin/v1/status", Status),
     )
     return view.render(
         "decisions.html",

@@ -6,7 +6,8 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
+from commonpool.api.wire.nodes import Hints, Nodes, PlaceQuestion
+from commonpool.api.wire.status import Status
 from commonpool.console import asks, spans
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import Form, Page, View, together
@@ -119,9 +120,9 @@ def _pieces(device: DeviceView) -> Iterator[Piece]:
 
 async def show(view: View) -> Response:
     nodes, hints, status = await together(
-        view.get("/admin/v1/nodes", wire.Nodes),
-        view.attempt("/admin/v1/hints", wire.Hints),
-        view.wish(Permission.READ_STATUS, "/admin/v1/status", wire.Status),
+        view.get("/admin/v1/nodes", Nodes),
+        view.attempt("/admin/v1/hints", Hints),
+        view.wish(Permission.READ_STATUS, "/admin/v1/status", Status),
     )
     pool, only = view.query.get("pool", ""), view.query.get("only", "")
     now_ns = 0 if isinstance(status, Problem) else status.now_ns
@@ -147,16 +148,16 @@ async def show(view: View) -> Response:
 async def _ask(view: View, form: Form) -> Trial:
     """Raises RefusedError."""
     if form.get("what") == "model":
-        question = wire.PlaceQuestion(model=form.get("model"))
+        question = PlaceQuestion(model=form.get("model"))
     else:
-        question = wire.PlaceQuestion(
+        question = PlaceQuestion(
             tenant=form.get("tenant"), hardware=asks.hardware(form), expected_ns=asks.expected(form)
         )
     return await view.send("POST", "/admin/v1/place", Trial, question)
 
 
 async def _page(view: View, form: Form, trial: Trial | None, problem: Problem | None) -> Response:
-    status = await view.attempt("/admin/v1/status", wire.Status)
+    status = await view.attempt("/admin/v1/status", Status)
     known = None if isinstance(status, Problem) else status
     return view.render(
         "place.html",
@@ -171,7 +172,7 @@ async def _page(view: View, form: Form, trial: Trial | None, problem: Problem | 
 
 async def place(view: View) -> Response:
     if not view.may_platform(Permission.READ_NODES):
-        await view.get("/admin/v1/nodes", wire.Nodes)  # which is refused, and says so
+        await view.get("/admin/v1/nodes", Nodes)  # which is refused, and says so
     return await _page(view, Form(dict(view.query), ()), None, None)
 
 

@@ -21,9 +21,9 @@ from starlette.routing import BaseRoute, Route
 from commonpool import __version__
 from commonpool.access import browsers
 from commonpool.access.permissions import Permission
-from commonpool.api import people_wire
 from commonpool.api.login import FORMS
 from commonpool.api.visits import headers_of
+from commonpool.api.wire import people as wire
 from commonpool.console import figures, files, languages
 from commonpool.console.asking import Problem, RefusedError, Value, ask
 from commonpool.console.languages import Words
@@ -95,7 +95,7 @@ class Look(msgspec.Struct, frozen=True):
 class View:
     """One visit of a page. `me` is None where nobody is known, and for pages that need nobody."""
 
-    def __init__(self, house: "House", request: Request, page: Page, look: Look, me: people_wire.Me | None) -> None:
+    def __init__(self, house: "House", request: Request, page: Page, look: Look, me: wire.Me | None) -> None:
         self._house = house
         self.request = request
         self.page = page
@@ -260,7 +260,7 @@ class House:
             view = View(self, request, page, self.look(request), None)
             try:
                 if not page.open:
-                    view.me = await view.get("/admin/v1/me", people_wire.Me)
+                    view.me = await view.get("/admin/v1/me", wire.Me)
                 if page.shared and view.refreshes:
                     return await self.shared.get(_alike(view), SHOWN_S, lambda: answer(view))
                 return await answer(view)

@@ -6,7 +6,8 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
+from commonpool.api.wire.jobs import Job, JobLog, Jobs, JobStory, NewJob
+from commonpool.api.wire.status import Status
 from commonpool.console import asks, spans
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import Form, Page, View, together
@@ -30,13 +31,13 @@ async def show(view: View) -> Response:
     jobs, status = await together(
         view.get(
             "/admin/v1/jobs",
-            wire.Jobs,
+            Jobs,
             all="true" if every else None,
             tenant=tenant,
             after=view.query.get("after"),
             limit=ROWS,
         ),
-        view.wish(Permission.READ_STATUS, "/admin/v1/status", wire.Status),
+        view.wish(Permission.READ_STATUS, "/admin/v1/status", Status),
     )
     return view.render(
         "jobs.html",
@@ -53,7 +54,7 @@ async def show(view: View) -> Response:
 async def one(view: View) -> Response:
     name = view.path["id"]
     story, tail = await together(
-        view.get(f"/admin/v1/jobs/{name}", wire.JobStory), _tail(view, f"/admin/v1/jobs/{name}/log")
+        view.get(f"/admin/v1/jobs/{name}", JobStory), _tail(view, f"/admin/v1/jobs/{name}/log")
     )
     return view.render("job.html", story=story, job=story.job, tail=tail, open=OPEN)
 
@@ -65,11 +66,11 @@ async def _tail(view: View, path: str) -> Tail | Problem:
         return Problem(403, "")
     try:
         if after is not None:
-            part = await view.get(path, wire.JobLog, after=after)
+            part = await view.get(path, JobLog, after=after)
             return Tail(part.text, after == "", part.after if part.more else "")
         text, at, whole = "", "", True
         for _ in range(PIECES_MAX):
-            part = await view.get(path, wire.JobLog, after=at)
+            part = await view.get(path, JobLog, after=at)
             text, at = text + part.text, part.after
             if len(text) > TAIL_CHARS:
                 text, whole = text[-TAIL_CHARS:].partition("\n")[2], False
@@ -82,7 +83,7 @@ async def _tail(view: View, path: str) -> Tail | Problem:
 
 async def cancel(view: View, _: Form) -> Response:
     name = view.path["id"]
-    await view.send("POST", f"/admin/v1/jobs/{name}/cancel", wire.Job)
+    await view.send("POST", f"/admin/v1/jobs/{name}/cancel", Job)
     return view.go(f"/jobs/{name}", said="job.cancelled")
 
 
@@ -95,19 +96,19 @@ async def new(view: View) -> Response:
 
 async def submit(view: View, form: Form) -> Response:
     try:
-        job = await view.send("POST", "/admin/v1/jobs", wire.Job, _asked(form))
+        job = await view.send("POST", "/admin/v1/jobs", Job, _asked(form))
     except RefusedError as error:
         return await _form(view, form, Problem(error.status, str(error)))
     return view.go(f"/jobs/{job.id}", said="job.submitted")
 
 
-def _asked(form: Form) -> wire.NewJob:
+def _asked(form: Form) -> NewJob:
     """Raises RefusedError."""
     try:
         command = tuple(shlex.split(form.get("command")))
     except ValueError as error:
         raise RefusedError(asks.BAD_REQUEST, f"the command cannot be read as a shell would: {error}") from None
-    return wire.NewJob(
+    return NewJob(
         command=command,
         cwd=form.get("cwd"),
         hardware=asks.hardware(form),
@@ -122,7 +123,7 @@ def _asked(form: Form) -> wire.NewJob:
 
 
 async def _form(view: View, form: Form, problem: Problem | None) -> Response:
-    status = await view.wish(Permission.READ_STATUS, "/admin/v1/status", wire.Status)
+    status = await view.wish(Permission.READ_STATUS, "/admin/v1/status", Status)
     names = [] if isinstance(status, Problem) else [each.name for each in status.tenants]
     return view.render(
         "new_job.html",

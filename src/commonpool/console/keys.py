@@ -7,7 +7,8 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
+from commonpool.api.wire.keys import CreatedKey, Key, Keys, NewKey, Rotation
+from commonpool.api.wire.status import Status
 from commonpool.config.quantities import QuantityError, parse_duration
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import Form, Page, View, together
@@ -24,18 +25,18 @@ DAYS_MAX: Final = 36_500
 class Row(msgspec.Struct, frozen=True):
     """A key and whether it still works: live, expired or revoked; `ends_ns` is when it stops, or did."""
 
-    key: wire.Key
+    key: Key
     state: str
     ends_ns: int | None
 
 
-def rows(keys: Iterable[wire.Key], now_ns: int) -> list[Row]:
+def rows(keys: Iterable[Key], now_ns: int) -> list[Row]:
     """Those that work first, the newest of each state first."""
     found = [_row(key, now_ns) for key in keys]
     return sorted(found, key=lambda row: (row.state != "live", -row.key.created_ns, row.key.id))
 
 
-def _row(key: wire.Key, now_ns: int) -> Row:
+def _row(key: Key, now_ns: int) -> Row:
     ends = [each for each in (key.revoked_ns, key.expires_ns) if each is not None]
     ends_ns = min(ends, default=None)
     if ends_ns is None or ends_ns > now_ns:
@@ -49,8 +50,8 @@ async def show(view: View) -> Response:
 
 async def _page(view: View, problem: Problem | None = None, code: int = 200) -> Response:
     keys, status = await together(
-        view.get("/admin/v1/keys", wire.Keys),
-        view.wish(Permission.READ_STATUS, "/admin/v1/status", wire.Status),
+        view.get("/admin/v1/keys", Keys),
+        view.wish(Permission.READ_STATUS, "/admin/v1/status", Status),
     )
     wanted = view.query.get("tenant", "")
     tenants = [] if isinstance(status, Problem) else [each.name for each in status.tenants]
@@ -70,18 +71,18 @@ async def _page(view: View, problem: Problem | None = None, code: int = 200) -> 
 
 async def make(view: View, form: Form) -> Response:
     try:
-        made = await view.send("POST", "/admin/v1/keys", wire.CreatedKey, _wanted(form, view.now_ns))
+        made = await view.send("POST", "/admin/v1/keys", CreatedKey, _wanted(form, view.now_ns))
     except RefusedError as error:
         return await _page(view, Problem(error.status, str(error)), error.status)
     return view.render("key_made.html", code=201, made=made)
 
 
-def _wanted(form: Form, now_ns: int) -> wire.NewKey:
+def _wanted(form: Form, now_ns: int) -> NewKey:
     """What the form asks for. Raises RefusedError."""
     days = form.get("days")
     if days and not (days.isascii() and days.isdigit() and 0 < int(days) <= DAYS_MAX):
         raise RefusedError(400, f"a key works for 1 to {DAYS_MAX} days, not {days!r}; leave it empty for no end")
-    about = wire.NewKey(
+    about = NewKey(
         tenant=form.get("tenant"),
         expires_ns=now_ns + int(days) * DAY_NS if days else None,
         note=form.get("note"),
@@ -98,13 +99,13 @@ async def rotate(view: View, form: Form) -> Response:
         overlap_ns = parse_duration(form.get("overlap", OVERLAP) or "0s")
     except QuantityError as error:
         return await _page(view, Problem(400, str(error)), 400)
-    body = wire.Rotation(overlap_ns)
-    made = await view.send("POST", f"/admin/v1/keys/{view.path['id']}/rotate", wire.CreatedKey, body)
+    body = Rotation(overlap_ns)
+    made = await view.send("POST", f"/admin/v1/keys/{view.path['id']}/rotate", CreatedKey, body)
     return view.render("key_made.html", code=201, made=made)
 
 
 async def revoke(view: View, _: Form) -> Response:
-    await view.send("POST", f"/admin/v1/keys/{view.path['id']}/revoke", wire.Key)
+    await view.send("POST", f"/admin/v1/keys/{view.path['id']}/revoke", Key)
     return view.go("/keys", said="keys.revoked_now")
 
 

@@ -9,7 +9,10 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_wire, wire
+from commonpool.api.wire.bill import BillingPeriods, LendingTable
+from commonpool.api.wire.decisions import Decision, Decisions
+from commonpool.api.wire.status import LoanStatus, Status
+from commonpool.api.wire.usage import LoanTable
 from commonpool.console import spans
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import Page, View, together
@@ -70,10 +73,10 @@ async def show(view: View) -> Response:
     span = spans.span(view, "7d")
     named = [name for name in (lender, borrower) if name]
     status, lent, periods, decisions = await together(
-        view.wish(Permission.READ_STATUS, "/admin/v1/status", wire.Status),
+        view.wish(Permission.READ_STATUS, "/admin/v1/status", Status),
         _of_month(view, month) if month else _of_span(view, view.now_ns - span.length_ns),
-        view.wish(Permission.READ_BILLS, "/admin/v1/periods", bill_wire.BillingPeriods),
-        view.wish(Permission.READ_STATUS, "/admin/v1/decisions", wire.Decisions, kind="loan", tenant=named, limit=200),
+        view.wish(Permission.READ_BILLS, "/admin/v1/periods", BillingPeriods),
+        view.wish(Permission.READ_STATUS, "/admin/v1/decisions", Decisions, kind="loan", tenant=named, limit=200),
     )
     sums, currency = lent if isinstance(lent, tuple) else (lent, "")
     past = sums if isinstance(sums, Problem) else spans.part(view, between(sums, lender, borrower), ROWS)
@@ -103,7 +106,7 @@ def _party(view: View, name: str) -> str | None:
 
 async def _of_month(view: View, month: str) -> tuple[list[Sum], str] | Problem:
     """What is in the books of a month, with what was paid."""
-    table = await view.wish(Permission.READ_BILLS, "/admin/v1/bill/matrix", bill_wire.LendingTable, period=month)
+    table = await view.wish(Permission.READ_BILLS, "/admin/v1/bill/matrix", LendingTable, period=month)
     if isinstance(table, Problem):
         return table
     pairs = [
@@ -120,7 +123,7 @@ def _name(account: str) -> str:
 
 async def _of_span(view: View, since_ns: int) -> tuple[list[Sum], str] | Problem:
     """Loans of requests and jobs that arrived since then."""
-    table = await view.wish(Permission.READ_USAGE, "/admin/v1/loans", wire.LoanTable, since_ns=max(0, since_ns))
+    table = await view.wish(Permission.READ_USAGE, "/admin/v1/loans", LoanTable, since_ns=max(0, since_ns))
     if isinstance(table, Problem):
         return table
     return [
@@ -128,11 +131,11 @@ async def _of_span(view: View, since_ns: int) -> tuple[list[Sum], str] | Problem
     ], ""
 
 
-def _open(loans: Iterable[wire.LoanStatus], lender: str | None, borrower: str | None) -> list[wire.LoanStatus]:
+def _open(loans: Iterable[LoanStatus], lender: str | None, borrower: str | None) -> list[LoanStatus]:
     return [loan for loan in loans if lender in (None, loan.lender) and borrower in (None, loan.borrower)]
 
 
-def _about(decisions: Iterable[wire.Decision], named: Sequence[str]) -> list[wire.Decision]:
+def _about(decisions: Iterable[Decision], named: Sequence[str]) -> list[Decision]:
     return [each for each in decisions if set(named) <= set(each.tenants)][:DECISIONS_MAX]
 
 

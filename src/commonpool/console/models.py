@@ -6,9 +6,10 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
 from commonpool.api.terms import Models, ModelTerms
-from commonpool.api.wait_wire import WaitRow, WaitTable
+from commonpool.api.wire.decisions import Decision, Decisions
+from commonpool.api.wire.status import ModelStatus, Replicas, ReplicaStatus, Status
+from commonpool.api.wire.waits import WaitRow, WaitTable
 from commonpool.console import spans
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import Page, View, together
@@ -25,24 +26,24 @@ class Line(msgspec.Struct, frozen=True):
     """A model in the list: what it is, how it stands (None: not yet), its waits (None: it had none)."""
 
     terms: ModelTerms
-    now: wire.ModelStatus | None
+    now: ModelStatus | None
     waits: WaitRow | None
 
 
-def lines(terms: Sequence[ModelTerms], now: Sequence[wire.ModelStatus], waits: Sequence[WaitRow]) -> list[Line]:
+def lines(terms: Sequence[ModelTerms], now: Sequence[ModelStatus], waits: Sequence[WaitRow]) -> list[Line]:
     """Those that need attention first: broken, then those without room, then by what waits."""
-    standing: Mapping[str, wire.ModelStatus] = {each.name: each for each in now}
+    standing: Mapping[str, ModelStatus] = {each.name: each for each in now}
     rows = {row.group[0]: row for row in waits}
     found = [Line(each, standing.get(each.name), rows.get(each.name)) for each in terms]
     return sorted(found, key=lambda line: (*_attention(line.now), line.terms.name))
 
 
-def _attention(now: wire.ModelStatus | None) -> tuple[int, int, int]:
+def _attention(now: ModelStatus | None) -> tuple[int, int, int]:
     return (0, 0, 0) if now is None else (-now.broken, -bool(now.unplaced), -now.waiting)
 
 
 async def show(view: View) -> Response:
-    status, terms = await together(view.get("/admin/v1/status", wire.Status), view.get("/admin/v1/models", Models))
+    status, terms = await together(view.get("/admin/v1/status", Status), view.get("/admin/v1/models", Models))
     waits = await view.wish(
         Permission.READ_USAGE, "/admin/v1/waits", WaitTable, by="model", since_ns=status.now_ns - HOUR_NS
     )
@@ -53,7 +54,7 @@ async def show(view: View) -> Response:
 async def one(view: View) -> Response:
     name = view.path["name"]
     span = spans.span(view)
-    status, terms = await together(view.get("/admin/v1/status", wire.Status), view.get("/admin/v1/models", Models))
+    status, terms = await together(view.get("/admin/v1/status", Status), view.get("/admin/v1/models", Models))
     model = next((each for each in terms.models if each.name == name), None)
     if model is None:
         raise RefusedError(NOT_FOUND, f"there is no model {name!r} that you may use")
@@ -62,7 +63,7 @@ async def one(view: View) -> Response:
     waits, over_time, decisions = await together(
         view.wish(usage, "/admin/v1/waits", WaitTable, by="tenant,tier", model=name, since_ns=since_ns),
         view.wish(usage, "/admin/v1/waits", WaitTable, by=f"tier,{span.step}", model=name, since_ns=since_ns),
-        view.wish(Permission.READ_STATUS, "/admin/v1/decisions", wire.Decisions, limit=DECISIONS_ASKED),
+        view.wish(Permission.READ_STATUS, "/admin/v1/decisions", Decisions, limit=DECISIONS_ASKED),
     )
     return view.render(
         "model.html",
@@ -84,13 +85,13 @@ def longest(rows: Sequence[WaitRow]) -> list[WaitRow]:
     return sorted(rows, key=lambda row: (-(row.wait.p99_ns or 0), row.group))
 
 
-def about(decisions: Sequence[wire.Decision], model: str) -> list[wire.Decision]:
+def about(decisions: Sequence[Decision], model: str) -> list[Decision]:
     return [each for each in decisions if each.model == model][:DECISIONS_MAX]
 
 
 async def replicas(view: View) -> Response:
-    found = (await view.get("/admin/v1/replicas", wire.Replicas)).replicas
-    status = await view.get("/admin/v1/status", wire.Status)
+    found = (await view.get("/admin/v1/replicas", Replicas)).replicas
+    status = await view.get("/admin/v1/status", Status)
     model, state = view.query.get("model", ""), view.query.get("state", "")
     rows = [each for each in found if model in ("", each.model) and state in ("", each.state)]
     return view.render(
@@ -104,7 +105,7 @@ async def replicas(view: View) -> Response:
     )
 
 
-def _urgency(replica: wire.ReplicaStatus) -> tuple[bool, str, str]:
+def _urgency(replica: ReplicaStatus) -> tuple[bool, str, str]:
     return replica.state == "ready", replica.model, replica.id
 
 

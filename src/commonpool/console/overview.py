@@ -6,7 +6,10 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_wire, wait_wire, wire
+from commonpool.api.wire.bill import BillLine, BillTable, ReconciliationTable
+from commonpool.api.wire.decisions import Decisions
+from commonpool.api.wire.status import Status, TenantStatus
+from commonpool.api.wire.waits import Promises, WaitTable
 from commonpool.console.asking import Problem
 from commonpool.console.frame import Page, View, together
 from commonpool.core.billing import LAYERS
@@ -22,7 +25,7 @@ DECISIONS_MAX = 10
 class Quota(msgspec.Struct, frozen=True):
     """The tenants of the reader, those first that need most attention, and their sums; milli_gpu."""
 
-    rows: Sequence[wire.TenantStatus]
+    rows: Sequence[TenantStatus]
     tenants: int
     guaranteed: int
     used: int
@@ -65,7 +68,7 @@ def _hourly(promise: Promise) -> float | None:
     return next((burn.rate for burn in promise.burns if burn.over_ns == NS_PER_HOUR), None)
 
 
-def quota(status: wire.Status) -> Quota:
+def quota(status: Status) -> Quota:
     tenants = status.tenants
     returns: dict[str, int] = {}
     for loan in status.loans:
@@ -86,7 +89,7 @@ def quota(status: wire.Status) -> Quota:
     )
 
 
-def _attention(tenant: wire.TenantStatus) -> tuple[int, int, int, int, str]:
+def _attention(tenant: TenantStatus) -> tuple[int, int, int, int, str]:
     return (
         -tenant.due_milli_gpu,
         -tenant.waiting,
@@ -106,27 +109,27 @@ def promised(promises: Iterable[Promise]) -> list[Promised]:
     return sorted(known, key=lambda each: (*(-part for part in each.urgency), each.tenant, each.tier))
 
 
-def costly(lines: Sequence[bill_wire.BillLine]) -> list[bill_wire.BillLine]:
+def costly(lines: Sequence[BillLine]) -> list[BillLine]:
     """Those that cost most, of work that has a name."""
     named = [line for line in lines if all(line.group) and line.total_micro > 0]
     return sorted(named, key=lambda line: (-line.total_micro, line.group))[:ROWS_MAX]
 
 
-def layers(total: bill_wire.BillLine) -> list[tuple[str, int]]:
+def layers(total: BillLine) -> list[tuple[str, int]]:
     return [(layer, total.layers.get(layer, 0)) for layer in LAYERS]
 
 
 async def show(view: View) -> Response:
-    status = await view.get("/admin/v1/status", wire.Status)
+    status = await view.get("/admin/v1/status", Status)
     since_ns = max(0, status.now_ns - DAY_NS) // WINDOW_NS * WINDOW_NS
     bills, usage = Permission.READ_BILLS, Permission.READ_USAGE
     promises, waits, bill, apps, models, decisions = await together(
-        view.wish(usage, "/admin/v1/promises", wait_wire.Promises),
-        view.slow(usage, "/admin/v1/waits", wait_wire.WaitTable, by="tier", since_ns=since_ns),
-        view.slow(bills, "/admin/v1/bill", bill_wire.BillTable, by="tenant"),
-        view.slow(bills, "/admin/v1/bill", bill_wire.BillTable, by="tenant,app"),
-        view.slow(bills, "/admin/v1/bill", bill_wire.BillTable, by="model"),
-        view.wish(Permission.READ_STATUS, "/admin/v1/decisions", wire.Decisions, limit=DECISIONS_MAX),
+        view.wish(usage, "/admin/v1/promises", Promises),
+        view.slow(usage, "/admin/v1/waits", WaitTable, by="tier", since_ns=since_ns),
+        view.slow(bills, "/admin/v1/bill", BillTable, by="tenant"),
+        view.slow(bills, "/admin/v1/bill", BillTable, by="tenant,app"),
+        view.slow(bills, "/admin/v1/bill", BillTable, by="model"),
+        view.wish(Permission.READ_STATUS, "/admin/v1/decisions", Decisions, limit=DECISIONS_MAX),
     )
     return view.render(
         "overview.html",
@@ -152,9 +155,7 @@ def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-async def _reconciliation(
-    view: View, bill: bill_wire.BillTable | Problem
-) -> bill_wire.ReconciliationTable | Problem | None:
+async def _reconciliation(view: View, bill: BillTable | Problem) -> ReconciliationTable | Problem | None:
     """Of the last day in the books; None for who may not see the whole platform's."""
     if isinstance(bill, Problem) or not view.may_platform(Permission.READ_BILLS):
         return None
@@ -162,7 +163,7 @@ async def _reconciliation(
     return await view.slow(
         Permission.READ_BILLS,
         "/admin/v1/reconciliation",
-        bill_wire.ReconciliationTable,
+        ReconciliationTable,
         since_ns=since_ns,
         until_ns=bill.until_ns,
     )

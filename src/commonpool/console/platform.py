@@ -7,7 +7,11 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_wire, wait_wire, wire
+from commonpool.api.wire.bill import BillLine, BillTable, LendingTable, LentLine
+from commonpool.api.wire.nodes import Hints, Nodes
+from commonpool.api.wire.releases import Underused
+from commonpool.api.wire.status import LoanStatus, Status
+from commonpool.api.wire.waits import Promises
 from commonpool.console.asking import Problem
 from commonpool.console.frame import Page, View, together
 from commonpool.console.overview import Promised, promised
@@ -40,7 +44,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
     lenders: Sequence[str]
     borrowers: Sequence[str]
-    pairs: Mapping[tuple[str, str], bill_wire.LentLine]
+    pairs: Mapping[tuple[str, str], LentLine]
     now: Mapping[tuple[str, str], int]
     rest: int
 
@@ -55,7 +59,7 @@ class Use(msgspec.Struct, frozen=True):
     idle_micro: int
 
 
-def matrix(lent: Iterable[bill_wire.LentLine], loans: Iterable[wire.LoanStatus]) -> Matrix:
+def matrix(lent: Iterable[LentLine], loans: Iterable[LoanStatus]) -> Matrix:
     now = {(loan.lender, loan.borrower): loan.milli_gpu for loan in loans}
     pairs = {(line.lender, line.borrower): line for line in lent}
     weight: dict[tuple[str, str], Decimal] = {pair: line.gpu_seconds for pair, line in pairs.items()}
@@ -73,7 +77,7 @@ def _largest(weight: Mapping[tuple[str, str], Decimal], side: int) -> list[str]:
     return sorted(sums, key=lambda name: (-sums[name], name))[:MATRIX_MAX]
 
 
-def uses(lines: Iterable[bill_wire.BillLine]) -> list[Use]:
+def uses(lines: Iterable[BillLine]) -> list[Use]:
     """The tenants whose guarantees lay idle, the most expensive first."""
     found = []
     for line in lines:
@@ -86,7 +90,7 @@ def uses(lines: Iterable[bill_wire.BillLine]) -> list[Use]:
     return sorted(found, key=lambda use: (-use.idle_micro, -use.idle, use.tenant))
 
 
-def rows(nodes: wire.Nodes) -> list[Row]:
+def rows(nodes: Nodes) -> list[Row]:
     """The nodes, those with most parts of devices free first: there the pieces are."""
     found = [Row(node, [Cell(device, _eighths(device)) for device in node.devices]) for node in nodes.nodes]
     return sorted(found, key=lambda row: (-_pieces(row.node), row.node.name))
@@ -104,14 +108,14 @@ def _pieces(node: NodeView) -> int:
 
 
 async def show(view: View) -> Response:
-    status = await view.get("/admin/v1/status", wire.Status)
+    status = await view.get("/admin/v1/status", Status)
     promises, nodes, hints, underused, bill, lending = await together(
-        view.wish(Permission.READ_USAGE, "/admin/v1/promises", wait_wire.Promises),
-        view.wish(Permission.READ_NODES, "/admin/v1/nodes", wire.Nodes),
-        view.slow(Permission.READ_NODES, "/admin/v1/hints", wire.Hints),
-        view.slow(Permission.READ_STATUS, "/admin/v1/underuse", wire.Underused),
-        view.slow(Permission.READ_BILLS, "/admin/v1/bill", bill_wire.BillTable, by="tenant"),
-        view.slow(Permission.READ_BILLS, "/admin/v1/bill/matrix", bill_wire.LendingTable),
+        view.wish(Permission.READ_USAGE, "/admin/v1/promises", Promises),
+        view.wish(Permission.READ_NODES, "/admin/v1/nodes", Nodes),
+        view.slow(Permission.READ_NODES, "/admin/v1/hints", Hints),
+        view.slow(Permission.READ_STATUS, "/admin/v1/underuse", Underused),
+        view.slow(Permission.READ_BILLS, "/admin/v1/bill", BillTable, by="tenant"),
+        view.slow(Permission.READ_BILLS, "/admin/v1/bill/matrix", LendingTable),
     )
     used = [] if isinstance(bill, Problem) else uses(bill.lines)
     return view.render(
@@ -133,7 +137,7 @@ async def show(view: View) -> Response:
     )
 
 
-def suffering(promises: Iterable[Promised], status: wire.Status) -> list[Promised]:
+def suffering(promises: Iterable[Promised], status: Status) -> list[Promised]:
     """Tenants and tiers by the wait that one in a hundred exceeds; of those alike the smallest tenant first.
 
     Each is itself: a mean over tenants would hide a small one.

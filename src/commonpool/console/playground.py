@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from commonpool.access.callers import APP
 from commonpool.access.permissions import Permission
-from commonpool.api import people_wire, wire
+from commonpool.api.wire.people import Me
+from commonpool.api.wire.status import Status
 from commonpool.console.asking import RefusedError, ask
 from commonpool.console.frame import HEADERS, Form, Page, View
 
@@ -33,7 +34,7 @@ class Playground:
         self._client: httpx.AsyncClient | None = None
 
     async def show(self, view: View) -> Response:
-        status = await view.get("/admin/v1/status", wire.Status)
+        status = await view.get("/admin/v1/status", Status)
         return view.render(
             "playground.html",
             models=[(model.name, model.name) for model in status.models],
@@ -73,10 +74,10 @@ class Playground:
             raise RefusedError(400, f"max_tokens is {tokens!r}; it is a number from 1 to {TOKENS_MAX}")
         if self._open >= AT_ONCE_MAX:
             raise RefusedError(429, f"{AT_ONCE_MAX} requests are open from the playground; wait until one has ended")
-        whose = await ask(view.request, "GET", "/admin/v1/me", people_wire.Me, key=key)
+        whose = await ask(view.request, "GET", "/admin/v1/me", Me, key=key)
         if [held.role for held in whose.roles] != [APP]:
             raise RefusedError(403, "this key is not the key of an app; make a data key on the page of keys")
-        status = await view.get("/admin/v1/status", wire.Status)
+        status = await view.get("/admin/v1/status", Status)
         body = {
             "model": form.get("model"),
             "messages": [{"role": "user", "content": prompt}],

@@ -6,7 +6,8 @@ from urllib.parse import quote, urlencode
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import people_wire, wire
+from commonpool.api.wire.people import Me
+from commonpool.api.wire.prompts import Deleted, Prompt, PromptEntries, PromptLog, PromptLogOn
 from commonpool.config.quantities import QuantityError, parse_duration
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import Form, Page, View
@@ -15,7 +16,7 @@ HERE: Final = "/settings/prompts"
 KEEP: Final = "30d"
 
 
-def own(me: people_wire.Me | None) -> list[str]:
+def own(me: Me | None) -> list[str]:
     """The tenants whose prompts the reader may read, or have kept."""
     wanted = {Permission.READ_PROMPTS.value, Permission.KEEP_PROMPTS.value}
     return sorted({name for each in (me.may if me else ()) if each.permission in wanted for name in each.tenants or ()})
@@ -28,11 +29,11 @@ async def show(view: View) -> Response:
 async def _page(view: View, problem: Problem | None = None, code: int = 200) -> Response:
     tenants = own(view.me)
     tenant = view.path.get("tenant") or view.query.get("tenant") or next(iter(tenants), "")
-    log: wire.PromptEntries | Problem | None = None
+    log: PromptEntries | Problem | None = None
     if tenant:
-        log = await view.attempt(_api(tenant), wire.PromptEntries, after=view.query.get("after"))
+        log = await view.attempt(_api(tenant), PromptEntries, after=view.query.get("after"))
     onward = ""
-    if isinstance(log, wire.PromptEntries) and log.after:
+    if isinstance(log, PromptEntries) and log.after:
         onward = f"{HERE}?" + urlencode({"tenant": tenant, "after": log.after})
     return view.render(
         "prompts.html", code=code, problem=problem, tenants=tenants, tenant=tenant, log=log, more=onward, keep=KEEP
@@ -40,7 +41,7 @@ async def _page(view: View, problem: Problem | None = None, code: int = 200) -> 
 
 
 async def one(view: View) -> Response:
-    prompt = await view.get(f"{_api(view.path['tenant'])}/{view.path['id']}", wire.Prompt)
+    prompt = await view.get(f"{_api(view.path['tenant'])}/{view.path['id']}", Prompt)
     return view.render("prompt.html", prompt=prompt, tenant=view.path["tenant"])
 
 
@@ -51,12 +52,12 @@ async def switch(view: View, form: Form) -> Response:
         raise RefusedError(400, f"a prompt log is switched on or off, or deleted, and not {wanted!r}")
     try:
         if wanted == "on":
-            keep = wire.PromptLogOn(parse_duration(form.get("keep", KEEP)))
-            await view.send("POST", f"{_api(tenant)}/on", wire.PromptLog, keep)
+            keep = PromptLogOn(parse_duration(form.get("keep", KEEP)))
+            await view.send("POST", f"{_api(tenant)}/on", PromptLog, keep)
         elif wanted == "off":
-            await view.send("POST", f"{_api(tenant)}/off", wire.PromptLog)
+            await view.send("POST", f"{_api(tenant)}/off", PromptLog)
         else:
-            await view.send("DELETE", _api(tenant), wire.Deleted)
+            await view.send("DELETE", _api(tenant), Deleted)
     except QuantityError as error:
         return await _page(view, Problem(400, str(error)), 400)
     except RefusedError as error:
@@ -66,7 +67,7 @@ async def switch(view: View, form: Form) -> Response:
 
 async def delete(view: View, _: Form) -> Response:
     tenant = view.path["tenant"]
-    await view.send("DELETE", f"{_api(tenant)}/{view.path['id']}", wire.Deleted)
+    await view.send("DELETE", f"{_api(tenant)}/{view.path['id']}", Deleted)
     return view.go(f"{HERE}?tenant={quote(tenant)}", said="prompts.done")
 
 

@@ -8,7 +8,8 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_wire, wire
+from commonpool.api.wire.bill import RequestPostings
+from commonpool.api.wire.requests import Records, RequestTimeline, Step
 from commonpool.console.frame import Page, View, together
 from commonpool.core.model import NS_PER_HOUR, Outcome
 
@@ -35,9 +36,9 @@ class Bar(msgspec.Struct, frozen=True):
     pieces: tuple[Piece, ...]
 
 
-def bars(timeline: wire.RequestTimeline) -> list[Bar]:
+def bars(timeline: RequestTimeline) -> list[Bar]:
     """What each attempt that took some did with its time; what has not ended goes on until now."""
-    by_attempt: dict[int, list[wire.Step]] = {}
+    by_attempt: dict[int, list[Step]] = {}
     for step in timeline.steps:
         if step.what != "arrived":
             by_attempt.setdefault(step.attempt, []).append(step)
@@ -50,7 +51,7 @@ def bars(timeline: wire.RequestTimeline) -> list[Bar]:
     return found
 
 
-def _pieces(steps: Sequence[wire.Step], until_ns: int) -> Iterator[Piece]:
+def _pieces(steps: Sequence[Step], until_ns: int) -> Iterator[Piece]:
     came = any(step.what == "first_token" for step in steps)
     kinds = {"queued": "queued", "dispatched": "first_token" if came else "answer", "first_token": "answer"}
     for step, after in zip(steps, [*(each.at_ns for each in steps[1:]), until_ns], strict=True):
@@ -67,7 +68,7 @@ def lengths(bars_: Sequence[Bar]) -> dict[str, int]:
     return sums
 
 
-def until(timeline: wire.RequestTimeline) -> int:
+def until(timeline: RequestTimeline) -> int:
     """Where the bars end: the end of the last step, or now."""
     last = max((step.at_ns for step in timeline.steps), default=timeline.arrived_ns)
     return max(last, timeline.now_ns) if timeline.state in OPEN else last
@@ -81,7 +82,7 @@ async def show(view: View) -> Response:
     kept = {name: view.query.get(name) for name in FILTERS}
     records = await view.get(
         "/admin/v1/records",
-        wire.Records,
+        Records,
         newest="true",
         limit=ROWS_MAX,
         since_ns=since_ns,
@@ -107,8 +108,8 @@ def _address(query: Mapping[str, str], **changed: str) -> str:
 
 async def one(view: View) -> Response:
     path = f"/admin/v1/requests/{view.path['id']}"
-    timeline = await view.get(f"{path}/timeline", wire.RequestTimeline)
-    (postings,) = await together(view.attempt(f"{path}/postings", bill_wire.RequestPostings))
+    timeline = await view.get(f"{path}/timeline", RequestTimeline)
+    (postings,) = await together(view.attempt(f"{path}/postings", RequestPostings))
     drawn = bars(timeline)
     return view.render(
         "request.html",

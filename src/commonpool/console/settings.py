@@ -4,7 +4,7 @@ from starlette.responses import Response
 
 from commonpool.access.passwords import CHARS_MIN
 from commonpool.access.permissions import Permission
-from commonpool.api import wire
+from commonpool.api.wire import prompts as wire
 from commonpool.console.frame import Form, Page, View
 
 

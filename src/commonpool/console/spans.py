@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from commonpool.api.wait_wire import WaitRow
+from commonpool.api.wire.waits import WaitRow
 from commonpool.console.frame import View
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
 

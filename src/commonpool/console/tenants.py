@@ -6,9 +6,11 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api import bill_wire, wire
 from commonpool.api.terms import TenantTerms
-from commonpool.api.wait_wire import Promises, WaitRow, WaitTable
+from commonpool.api.wire.bill import BillTable
+from commonpool.api.wire.decisions import Decisions
+from commonpool.api.wire.status import Status, TenantStatus
+from commonpool.api.wire.waits import Promises, WaitRow, WaitTable
 from commonpool.console import spans
 from commonpool.console.asking import Problem
 from commonpool.console.frame import Page, View, together
@@ -23,7 +25,7 @@ SORTS = ("wait", "refused", "waiting", "borrowed", "lent", "used", "name")
 class Line(msgspec.Struct, frozen=True):
     """A tenant in the list: how it stands, and its waits over the time that is looked at, None where it had none."""
 
-    tenant: wire.TenantStatus
+    tenant: TenantStatus
     waits: WaitRow | None
 
     @property
@@ -35,7 +37,7 @@ class Line(msgspec.Struct, frozen=True):
         return sum(self.waits.refused.values()) if self.waits else 0
 
 
-def lines(tenants: Sequence[wire.TenantStatus], waits: Sequence[WaitRow], sort: str, named: str) -> list[Line]:
+def lines(tenants: Sequence[TenantStatus], waits: Sequence[WaitRow], sort: str, named: str) -> list[Line]:
     """Those whose name has `named` in it, the largest of what it is sorted by first; alike, the smallest tenant."""
     rows = {row.group[0]: row for row in waits}
     found = [Line(each, rows.get(each.name)) for each in tenants if named.lower() in each.name.lower()]
@@ -60,7 +62,7 @@ def _size(line: Line, sort: str) -> int:
 
 async def show(view: View) -> Response:
     span = spans.span(view)
-    status = await view.get("/admin/v1/status", wire.Status)
+    status = await view.get("/admin/v1/status", Status)
     waits = await view.wish(
         Permission.READ_USAGE, "/admin/v1/waits", WaitTable, by="tenant", since_ns=status.now_ns - span.length_ns
     )
@@ -83,7 +85,7 @@ async def one(view: View) -> Response:
     name = view.path["name"]
     span = spans.span(view)
     terms, status = await together(
-        view.get(f"/admin/v1/tenants/{name}", TenantTerms), view.get("/admin/v1/status", wire.Status)
+        view.get(f"/admin/v1/tenants/{name}", TenantTerms), view.get("/admin/v1/status", Status)
     )
     since_ns = status.now_ns - span.length_ns
     usage, bills = Permission.READ_USAGE, Permission.READ_BILLS
@@ -91,8 +93,8 @@ async def one(view: View) -> Response:
         view.wish(usage, "/admin/v1/promises", Promises, tenant=name),
         view.wish(usage, "/admin/v1/waits", WaitTable, by="tier,model", tenant=name, since_ns=since_ns),
         view.wish(usage, "/admin/v1/waits", WaitTable, by=f"tier,{span.step}", tenant=name, since_ns=since_ns),
-        view.wish(bills, "/admin/v1/bill", bill_wire.BillTable, by="tenant", tenant=name),
-        view.wish(Permission.READ_STATUS, "/admin/v1/decisions", wire.Decisions, tenant=name, limit=DECISIONS_MAX),
+        view.wish(bills, "/admin/v1/bill", BillTable, by="tenant", tenant=name),
+        view.wish(Permission.READ_STATUS, "/admin/v1/decisions", Decisions, tenant=name, limit=DECISIONS_MAX),
     )
     return view.render(
         "tenant.html",

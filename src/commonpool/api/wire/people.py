@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from commonpool.access.callers import Kind
-from commonpool.api.wire import Ns
+from commonpool.api.wire.units import Ns
 from commonpool.store.accounts import AccountKind
 
 NOTE_CHARS_MAX = 200

@@ -34,8 +34,9 @@ class WaitTable(msgspec.Struct, frozen=True):
     """What ended in [since_ns, until_ns), which begins and ends with a window of ten minutes, or with what is kept of
     that time. Rows add up to `total`.
 
-    `complete` is False while what an earlier release recorded is still being counted, and while the store cannot be
-    written.
+    `complete` is False while a backlog of records is being counted, as after an upgrade, and while the store cannot be
+    written. What ended before `counted_until_ns` is in it then, but for what was heard of late; at most `left_records`
+    are not. Those are of everybody: None for who may not know of all.
     """
 
     by: tuple[str, ...]
@@ -44,6 +45,8 @@ class WaitTable(msgspec.Struct, frozen=True):
     complete: bool
     rows: tuple[WaitRow, ...]
     total: WaitRow
+    counted_until_ns: int | None = None
+    left_records: int | None = None
 
 
 class Promises(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from commonpool.api import wire
+from commonpool.api.wire.requests import Attempt
+from commonpool.api.wire.units import gpu_seconds
 from commonpool.core.billing import UnitCosts
 from commonpool.core.ledger import GPU_HOUR
 
@@ -29,7 +30,7 @@ UNITS = {
 
 def quantity(meter: str, amount: int) -> Decimal:
     """A quantity of a meter (in the units of `core.ledger.METERS`) in its unit of UNITS, exactly."""
-    return wire.gpu_seconds(amount) if meter in {GPU_HOUR, "cpu_hour"} else Decimal(amount)
+    return gpu_seconds(amount) if meter in {GPU_HOUR, "cpu_hour"} else Decimal(amount)
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -200,7 +201,7 @@ class AttemptPostings(msgspec.Struct, frozen=True):
     `problem` says why it has no postings, though it ran.
     """
 
-    attempt: wire.Attempt
+    attempt: Attempt
     postings: tuple[PostingLine, ...]
     cost_micro: int
     problem: str = ""

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from commonpool.api import wire
+from commonpool.api.wire import config as wire
 from commonpool.config import Change
 from commonpool.core.advice import Advice, Verdict
 from commonpool.core.findings import Finding

@@ -11,18 +11,23 @@ PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 
 
 class ScriptedEngine:
-    """`health` and `answers` are the statuses of its pages; 0 is silence, -1 a closed connection."""
+    """`health` and `answers` are the statuses of its pages; 0 is silence, -1 a closed connection.
+
+    `adapter` is what it is taken for, `metrics` what its page of metrics has; None is no such page, "" silence.
+    """
 
     def __init__(self) -> None:
         self.health = 200
         self.answers = dict.fromkeys(PATHS, 200)
         self.heads: list[str] = []
         self.raw: bytes | None = None
+        self.adapter = LLAMACPP
+        self.metrics: str | None = None
         self.port = 0
         self._open: set[asyncio.StreamWriter] = set()
 
     def target(self, replica_id: str = "m-0.1", *, openai: bool = False, base_path: str = "") -> Target:
-        adapter = OPENAI if openai else LLAMACPP
+        adapter = OPENAI if openai else self.adapter
         return Target(replica_id, "127.0.0.1", self.port, adapter, "m", base_path, b"Bearer k")
 
     @property
@@ -43,6 +48,9 @@ class ScriptedEngine:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.heads.append(head)
         path = head.split()[1]
+        if path.endswith("/metrics"):
+            await self._measure(reader, writer)
+            return
         status = self.health if head.startswith("GET") else self.answers[path[path.index("/v1") :]]
         if status == 0:
             await reader.read()
@@ -51,6 +59,14 @@ class ScriptedEngine:
             answer = b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
             writer.write(answer if self.raw is None else self.raw)
             await writer.drain()
+
+    async def _measure(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.metrics == "":
+            await reader.read()
+            return
+        status, body = (404, b"") if self.metrics is None else (200, self.metrics.encode())
+        writer.write(b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
+        await writer.drain()
 
     def hang_up(self) -> None:
         for writer in self._open:

@@ -140,6 +140,7 @@ class Stage(msgspec.Struct):
     backend: FakeBackend
     held: Held
     notes: list[Note]
+    sent: dict[str, int] = {}  # sequences by replica
 
     def seat(self, replica_id: str = "m-0.1") -> Seat:
         world = World(
@@ -148,6 +149,7 @@ class Stage(msgspec.Struct):
             clock=self.time,
             sleep=self.time.sleep,
             gates=Gates(2),
+            sent=lambda target: self.sent.get(target.replica_id, 0),
             timing=TIMING,
         )
         return Seat(embedded("m"), 0, replica(replica_id), self.backend, world)
@@ -158,6 +160,7 @@ class Stage(msgspec.Struct):
             self.time,
             self.diary.told(),
             self.held,
+            in_flight=lambda replica_id: self.sent.get(replica_id, 0),
             backends={EmbeddedEngine: self.backend, AttachedEngine: self.backend},
             sleep=self.time.sleep,
             timing=TIMING,

@@ -297,4 +297,5 @@ def test_a_real_engine_that_crashes_at_its_start_is_one_sentence(tmp_path: Path)
 def _real(folder: Path, model: Model) -> tuple[Supervisor, Diary]:
     diary, time = Diary(), Time()
     held = Held(lambda _: None, time, lambda: 0)
-    return Supervisor(msgspec.structs.replace(config(model), state=folder), time, diary.told(), held), diary
+    served = msgspec.structs.replace(config(model), state=folder)
+    return Supervisor(served, time, diary.told(), held, in_flight=lambda _: 0), diary

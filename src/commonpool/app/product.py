@@ -213,6 +213,7 @@ class Product:
             self._clock,
             Told(self._desk.replica_ready, self._desk.replica_lost),
             self._held,
+            in_flight=self._in_flight,
             backends=house.backends(self._config),
         )
         self._desk.replicas = self._supervisor

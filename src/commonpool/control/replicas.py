@@ -32,7 +32,10 @@ def default_backends(config: Config) -> Backends:
 
 
 class Supervisor:
-    """Starts and ends replicas of the models of `config`. Belongs to one event loop."""
+    """Starts and ends replicas of the models of `config`. Belongs to one event loop.
+
+    `in_flight` is how many sequences run on a replica by the core's count.
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Supervisor:
         told: Told,
         held: Held,
         *,
+        in_flight: Callable[[str], int],
         backends: Backends | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         timing: Timing | None = None,
@@ -49,12 +53,14 @@ class Supervisor:
         self._config = config
         self._backends = default_backends(config) if backends is None else backends
         self._told = told
+        self._in_flight = in_flight
         self._world = World(
             told=Told(told.ready, self._lost),
             held=held,
             clock=clock,
             sleep=sleep,
             gates=Gates(STARTS_AT_ONCE),
+            sent=self._sent,
             timing=Timing() if timing is None else timing,
             outside=self._outside,
         )
@@ -119,6 +125,11 @@ class Supervisor:
         order = {name: at for at, name in enumerate(self._models)}
         found = [seat.status() for seat in self._seats.values()]
         return sorted(found, key=lambda each: (order.get(each.replica.model, len(order)), each.replica.id))
+
+    def _sent(self, target: Target) -> int:
+        """What runs in the engine at this address, which may be that of several replicas."""
+        there = (seat.replica.id for seat in self._seats.values() if seat.target and seat.target.url == target.url)
+        return sum(map(self._in_flight, there))
 
     def _lost(self, replica_id: str, reason: str) -> None:
         self._seats.pop(replica_id, None)

@@ -17,6 +17,7 @@ from commonpool.backends import probe
 from commonpool.backends.base import Backend, BackendError, Handle
 from commonpool.backends.probe import Health
 from commonpool.config.structs import Model
+from commonpool.control.gauging import Gauged, Gauging
 from commonpool.control.held import Held
 from commonpool.core.model import NS_PER_S, Replica
 from commonpool.engines.base import Target
@@ -41,8 +42,14 @@ class Timing(msgspec.Struct, frozen=True):
     health_timeout_ns: int = 5 * NS_PER_S  # an engine on busy cores answers late without being ill
     bad_max: int = 3  # bad health checks in a row until a replica is lost
     busy_max: int = 15  # answers of "too busy" in a row until a replica is lost: half a minute
+    gauges_every: int = 5  # good checks from one look at what an engine says of itself to the next: its page is large
     proof_timeout_ns: int = 60 * NS_PER_S  # the first request also warms the engine up
     grace_ns: int = 2 * NS_PER_S  # between asking an engine to end and ending it by force
+
+    @property
+    def gauges_fresh_ns(self) -> int:
+        """How long what an engine said of itself holds: three looks, and what a slow one takes."""
+        return 3 * self.gauges_every * self.health_every_ns + self.health_timeout_ns
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -57,7 +64,10 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """A replica as people see it. `since_ns` is when its state began, `heard_ns` when it last said that it is well."""
+    """A replica as people see it. `since_ns` is when its state began, `heard_ns` when it last said that it is well.
+
+    `engine` is what it says of itself, None where it never did.
+    """
 
     replica: Replica
     state: State
@@ -65,6 +75,7 @@ class Status(msgspec.Struct, frozen=True):
     pid: int | None
     address: str | None
     heard_ns: int = 0
+    engine: Gauged | None = None
 
 
 class Gates:
@@ -90,13 +101,17 @@ class Gates:
 
 
 class World(msgspec.Struct, frozen=True):
-    """What all seats share. `outside` says why an engine may not be used where it is, a sentence, or ""."""
+    """What all seats share. `sent` is how many sequences run at a target by our own count.
+
+    `outside` says why an engine may not be used where it is, a sentence, or "".
+    """
 
     told: Told
     held: Held
     clock: Callable[[], int]
     sleep: Callable[[float], Awaitable[None]]
     gates: Gates
+    sent: Callable[[Target], int]
     timing: Timing = Timing()
     outside: Callable[[Model, Replica, Target], str] = lambda _model, _replica, _target: ""
 
@@ -116,6 +131,18 @@ class Seat:
         self._life: asyncio.Task[None] | None = None
         self._asked = False
         self._gone = False  # and told
+        self._gauging = Gauging(
+            clock=world.clock,
+            sent=world.sent,
+            every=world.timing.gauges_every,
+            fresh_ns=world.timing.gauges_fresh_ns,
+            timeout_ns=world.timing.health_timeout_ns,
+        )
+
+    @property
+    def target(self) -> Target | None:
+        """How to reach it, as long as there is something of it."""
+        return self._handle.target if self._handle else None
 
     def status(self) -> Status:
         handle = self._handle
@@ -126,6 +153,7 @@ class Seat:
             pid=handle.pid if handle else None,
             address=handle.target.url if handle else None,
             heard_ns=self._heard_ns,
+            engine=self._gauging.last(),
         )
 
     def begin(self) -> None:
@@ -210,6 +238,7 @@ class Seat:
                 busy = busy + 1 if health is Health.UNKNOWN else 0
                 if health is Health.GOOD:
                     self._heard_ns = self._world.clock()
+                    self._gauging.checked(handle.target)
                 if bad >= timing.bad_max or busy >= timing.busy_max:
                     return reason
                 if health is Health.GOOD and self._state is State.UNKNOWN:
@@ -218,6 +247,7 @@ class Seat:
                     self._enter(State.UNKNOWN)
         finally:
             gone.cancel()
+            self._gauging.end()
 
     async def _drop(self) -> None:
         """End the engine, whatever comes between."""

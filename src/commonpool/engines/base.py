@@ -6,11 +6,16 @@ import msgspec
 
 
 class MetricNames(msgspec.Struct, frozen=True):
-    """What an engine calls the gauges that are read of it. None where it has no such gauge."""
+    """What an engine calls what is read of it (`engines.gauges`); the names of its versions, tried in order.
 
-    running: str
-    waiting: str
-    kv_use: str | None = None
+    `running` and `waiting` are sequences, `kv_use` is a part of 1. `work` grows as long as it works: for engines whose
+    gauges keep their last values when they stop. Empty where it has no such thing.
+    """
+
+    running: tuple[str, ...]
+    waiting: tuple[str, ...]
+    kv_use: tuple[str, ...] = ()
+    work: tuple[str, ...] = ()
 
 
 class Adapter(msgspec.Struct, frozen=True):

@@ -88,6 +88,24 @@ def test_who_silenced_it_for_everybody_a_tenant_is_not_told(local: TestClient) -
     assert (mine["silenced_until_ns"], mine["silenced_by"]) == (NOW + NS_PER_HOUR, "")
 
 
+def test_a_silence_is_ended_early_by_who_made_it(local: TestClient, product: FakeOperations) -> None:
+    path = f"/admin/v1/alerts/{OWN.id}/silence"
+    for headers in ({}, OF_SUPPORT):
+        local.post(path, json={"until_ns": NOW + NS_PER_HOUR}, headers=headers)
+    ended = local.delete(path, headers=OF_SUPPORT)
+    assert ended.json() == {"id": OWN.id, "tenant": "support", "until_ns": NOW, "by": "key:k7"}
+    assert product.store.silences() == (Silence(OWN.id, "", NOW + NS_PER_HOUR, "local"),)
+    again = local.delete(path, headers=OF_SUPPORT)  # what the platform silenced is not a tenant's to end
+    assert (again.status_code, again.json()["error"]["message"]) == (
+        404,
+        "tenant support has not silenced this alert, so there is nothing to end",
+    )
+    assert local.delete(path).json()["tenant"] == ""
+    assert product.store.silences() == ()
+    assert local.delete(path).json()["error"]["message"].startswith("the platform has not silenced this alert")
+    assert all(each["silenced_until_ns"] is None for each in local.get("/admin/v1/alerts").json()["alerts"])
+
+
 @pytest.mark.parametrize("until_ns", [0, NOW, NOW + 32 * 24 * NS_PER_HOUR])
 def test_a_silence_has_an_end_that_comes(until_ns: int, local: TestClient) -> None:
     answer = local.post(f"/admin/v1/alerts/{OWN.id}/silence", json={"until_ns": until_ns})

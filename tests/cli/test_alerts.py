@@ -64,5 +64,11 @@ def test_an_alert_is_silenced_for_a_while(capsys: pytest.CaptureFixture[str]) ->
         assert run(["alerts", "silence", "nothing", "--for", "2h", "--control", url]) == ExitCode.FAILED
         assert "there is no alert of this id" in capsys.readouterr().err
         assert run(["alerts", "silence", SCALED.id, "--for", "soon", "--control", url]) == ExitCode.USAGE
-    (silence,) = here.store.silences()
-    assert silence.alert == SCALED.id
+        (silence,) = here.store.silences()
+        assert silence.alert == SCALED.id
+        capsys.readouterr()
+        assert run(["alerts", "unsilence", SCALED.id, "--control", url]) == ExitCode.OK
+        assert capsys.readouterr().out == f"all channels are told of alert {SCALED.id} again\n"
+        assert run(["alerts", "unsilence", SCALED.id, "--control", url]) == ExitCode.FAILED
+        assert "the platform has not silenced this alert" in capsys.readouterr().err
+    assert here.store.silences() == ()

@@ -60,6 +60,24 @@ def test_an_alert_is_silenced_for_a_while(product: FakeOperations) -> None:
     assert f'action="{path}"' not in page
 
 
+def test_a_silence_is_ended_by_who_made_it_and_by_nobody_else(product: FakeOperations) -> None:
+    path = f"/alerts/{alert(product)}"
+    with visiting(product) as local:
+        local.post(f"{path}/silence", data={"for": "8h"}, headers=OWN_PAGE)
+        assert f'action="{path}/unsilence"' in local.get("/alerts").text
+    product.callers[ADMIN] = by_admin_key("k", "tenant-admin", "support")
+    with visiting(product, authorization=ADMIN.decode()) as support:
+        page = support.get("/alerts").text
+        assert any(each.startswith("silent until") and each.endswith(", for everybody") for each in words(page))
+        assert f'action="{path}/' not in page
+        assert support.post(f"{path}/unsilence", headers=OWN_PAGE).status_code == 404
+    with visiting(product) as local:
+        page = local.post(f"{path}/unsilence", headers=OWN_PAGE).text
+    assert "Its channels are told of it again." in words(page)
+    assert f'action="{path}/silence"' in page
+    assert product.fake_alerts.listing(EVERYTHING).alerts[0].silenced_until_ns is None
+
+
 def test_a_channel_is_tried_and_its_failure_said(product: FakeOperations) -> None:
     with visiting(product) as local:
         page = local.post("/alerts", data={"channel": "room"}, headers=OWN_PAGE).text

@@ -145,6 +145,16 @@ def test_what_was_silenced_until_it_was_over_is_told_to_nobody() -> None:
     assert room.tell(9 * NS_PER_HOUR) == []
 
 
+def test_a_silence_is_ended_alone() -> None:
+    silences = Silences([Silence("x", "", 10, "ann"), Silence("x", "a", 20, "bob")])
+    silences.end("x", "a")
+    silences.end("x", "a")
+    silences.end("nothing", "")
+    assert silences.own("x", "a", 5) is None
+    assert silences.of("x", "a", 5) == silences.own("x", "", 5) == Silence("x", "", 10, "ann")
+    assert silences.own("x", "", 10) is None
+
+
 def test_silences_end() -> None:
     silences = Silences([Silence("x", "", 10, "ann"), Silence("x", "a", 20, "bob")])
     assert silences.of("x", "a", 5) == Silence("x", "a", 20, "bob")

@@ -14,6 +14,7 @@ from commonpool.api.wire import status as wire
 from commonpool.core.alerts import Trouble
 from commonpool.core.firing import Episode
 from commonpool.core.model import Hardware, Job, Loan, LoanEnd
+from commonpool.core.telling import Silence
 from commonpool.core.underuse import Underuse
 from commonpool.observe.decisions import Decision
 from commonpool.store.alerts import KeptEpisode
@@ -98,6 +99,8 @@ def _store() -> MemoryStore:
         store.add_key(Key(own.key, b"", b"", "data", tenant, own.app, BEFORE, note=own.note))
         store.add_release(Release(tenant, 100, BEFORE, "local", own.note))
         store.save_alerts([KeptEpisode(Episode(over_budget(tenant), BEFORE, BEFORE, BEFORE))])
+        for whose in ("", tenant):
+            store.save_silence(Silence(alert(tenant), whose, at(NOW) + HOUR, "local"))
         store.add_audit([AuditEntry(BEFORE, BEFORE, 1, "local", "grant", tenant, "allowed", path=own.note)])
     asyncio.run(product.people().accounts.add("ann", "person", PASSWORD, ""))
     asyncio.run(_keep_prompts(product))
@@ -226,6 +229,7 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("POST", "/admin/v1/alerts/{id}/silence"): lambda of: Call(
         path={"id": alert(of.tenant)}, body={"until_ns": at(NOW) + HOUR}
     ),
+    ("DELETE", "/admin/v1/alerts/{id}/silence"): lambda of: Call(path={"id": alert(of.tenant)}),
     ("POST", "/admin/v1/grants"): lambda of: Call(
         body={"tenant": of.tenant, "elastic_cap_milli_gpu": 3500, "for_ns": HOUR}
     ),

@@ -38,3 +38,11 @@ def test_a_silence_replaces_the_one_before_it(store: Store) -> None:
     assert store.silences() == (Silence("x", "", 20, "key:2"), Silence("x", "a", 30, "key:1"))
     store.drop_silences(20)
     assert store.silences() == (Silence("x", "a", 30, "key:1"),)
+
+
+def test_one_silence_is_forgotten(store: Store) -> None:
+    store.save_silence(Silence("x", "", 10, "local"))
+    store.save_silence(Silence("x", "a", 30, "key:1"))
+    store.drop_silence("x", "b")
+    store.drop_silence("x", "")
+    assert store.silences() == (Silence("x", "a", 30, "key:1"),)

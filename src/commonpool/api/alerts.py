@@ -44,9 +44,23 @@ async def silence(operations: Operations, which: ByAlert, new: wire.NewSilence, 
             f"a silence ends later than now and within {format_duration(SILENCE_NS_MAX)}; correct until_ns",
             param="until_ns",
         )
-    tenant = "" if who.scope.platform else operations.alerts().tenant_of(which.id) or ""
+    tenant = _for_whom(operations, which, who)
     await operations.alerts().silence(Silence(which.id, tenant, new.until_ns, who.name))
     return wire.Silenced(which.id, tenant, new.until_ns, who.name)
+
+
+async def end_silence(operations: Operations, which: ByAlert, who: Who) -> wire.Silenced:
+    """What the platform silences, a tenant's own people do not end."""
+    tenant = _for_whom(operations, which, who)
+    if not await operations.alerts().end_silence(which.id, tenant):
+        whose = f"tenant {tenant} has not silenced this alert" if tenant else "the platform has not silenced this alert"
+        raise NotFoundError(f"{whose}, so there is nothing to end", param="id")
+    return wire.Silenced(which.id, tenant, operations.now_ns(), who.name)
+
+
+def _for_whom(operations: Operations, which: ByAlert, who: Who) -> str:
+    """Whose channels somebody's silence is about: "" for all."""
+    return "" if who.scope.platform else operations.alerts().tenant_of(which.id) or ""
 
 
 async def try_channel(operations: Operations, _: Nothing, which: wire.ChannelTest, __: Who) -> wire.ChannelTested:
@@ -90,5 +104,15 @@ ENDPOINTS = (
         wire.Silenced,
         ByAlert,
         body=wire.NewSilence,
+    ),
+    Endpoint(
+        "DELETE",
+        "/admin/v1/alerts/{id}/silence",
+        end_silence,
+        Permission.MANAGE_ALERTS,
+        OF_PATH,
+        "A silence is over: what is due is told within seconds; with a tenant's own key, its own one",
+        wire.Silenced,
+        ByAlert,
     ),
 )

@@ -289,6 +289,9 @@ class Alerts(Protocol):
     async def silence(self, silence: Silence) -> None:
         """It holds when this returns. ConflictError where there are too many."""
 
+    async def end_silence(self, alert: str, tenant: str) -> bool:
+        """Whether there was one of this tenant, "" for everybody's; it holds no more when this returns."""
+
     async def test(self, channel: str) -> None:
         """Send something through a channel of the configuration. UnavailableError where it is not taken."""
 

@@ -240,6 +240,10 @@ class Alerting:
             raise ConflictError("there are too many silences; let some end first")
         await self._alerts.silence(silence)
 
+    async def end_silence(self, alert: str, tenant: str) -> bool:
+        """Whether there was one of this tenant, "" for everybody's; it holds no more when this returns."""
+        return await self._alerts.end_silence(alert, tenant)
+
     async def test(self, channel: str) -> None:
         """Send something through a channel of the configuration. UnavailableError where it is not taken."""
         try:

@@ -87,6 +87,24 @@ def silence(
         typer.echo(f"{whom} is told of alert {answer.id} until {text.moment(answer.until_ns)}")
 
 
+@alerts.command()
+def unsilence(
+    alert: Annotated[str, typer.Argument(metavar="ALERT", help="Its id, as the list shows it.")],
+    *,
+    control: Control = CONTROL_URL,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """End the silence of an alert early: who should be told of it is told again."""
+    path = f"{PATH}/{segment(alert, 'ALERT')}/silence"
+    answer = connect(control, token_file).delete(path, wire.Silenced)
+    if as_json:
+        emit(answer)
+    else:
+        whom = f"channels of tenant {answer.tenant}" if answer.tenant else "all channels"
+        typer.echo(f"{whom} are told of alert {answer.id} again")
+
+
 def picture(out: "Console", found: tuple[wire.Alert, ...]) -> "RenderableType":
     """A row an alert."""
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import

@@ -42,6 +42,11 @@ async def silence(view: View, form: Form) -> Response:
     return view.go("/alerts", said="alerts.silenced")
 
 
+async def unsilence(view: View, _: Form) -> Response:
+    await view.send("DELETE", f"/admin/v1/alerts/{view.path['id']}/silence", Silenced)
+    return view.go("/alerts", said="alerts.unsilenced")
+
+
 async def try_channel(view: View, form: Form) -> Response:
     await view.send("POST", "/admin/v1/alerts/test", ChannelTested, ChannelTest(form.get("channel")))
     return view.go("/alerts", said="alerts.tried")
@@ -52,4 +57,5 @@ PAGES = (
         "/alerts", "alerts", show, act=try_channel, needs=(Permission.READ_STATUS,), group="now", key="w", shared=True
     ),
     Page("/alerts/{id}/silence", "alerts", act=silence),
+    Page("/alerts/{id}/unsilence", "alerts", act=unsilence),
 )

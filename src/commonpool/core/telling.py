@@ -55,6 +55,17 @@ class Silences:
         """It holds in place of an earlier one for the same channels."""
         self._by_alert.setdefault(silence.alert, {})[silence.tenant] = silence
 
+    def end(self, alert: str, tenant: str) -> None:
+        """There is none any more for the channels of this tenant alone ("": for all)."""
+        found = self._by_alert.get(alert, {})
+        if found.pop(tenant, None) is not None and not found:
+            del self._by_alert[alert]
+
+    def own(self, alert: str, tenant: str, now: int) -> Silence | None:
+        """The one that holds for the channels of this tenant alone ("": for all)."""
+        found = self._by_alert.get(alert, {}).get(tenant)
+        return found if found is not None and found.until_ns > now else None
+
     def of(self, alert: str, tenant: str, now: int) -> Silence | None:
         """The one that keeps the channels of a tenant ("": of the platform) from being told, the longest of them."""
         found = self._by_alert.get(alert, {})
@@ -65,9 +76,7 @@ class Silences:
         """Forget those that have ended, and return them."""
         gone = [each for found in self._by_alert.values() for each in found.values() if each.until_ns <= now]
         for each in gone:
-            del self._by_alert[each.alert][each.tenant]
-            if not self._by_alert[each.alert]:
-                del self._by_alert[each.alert]
+            self.end(each.alert, each.tenant)
         return gone
 
     def __len__(self) -> int:

@@ -31,5 +31,8 @@ class AlertStore(Protocol):
     def silences(self) -> tuple[Silence, ...]:
         """All that are kept, by alert and tenant."""
 
+    def drop_silence(self, alert: str, tenant: str) -> None:
+        """Forgets that of an alert and tenant, if there is one. It survives a power cut."""
+
     def drop_silences(self, until_ns: int) -> None:
         """Forgets those that ended by then."""

@@ -32,6 +32,10 @@ class MemoryAlerts:
         """See `AlertStore.silences`."""
         return tuple(each for _, each in sorted(self._silences.items()))
 
+    def drop_silence(self, alert: str, tenant: str) -> None:
+        """See `AlertStore.drop_silence`."""
+        self._silences.pop((alert, tenant), None)
+
     def drop_silences(self, until_ns: int) -> None:
         """See `AlertStore.drop_silences`."""
         self._silences = {key: each for key, each in self._silences.items() if each.until_ns > until_ns}

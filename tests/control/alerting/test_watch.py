@@ -314,6 +314,22 @@ async def test_a_silence_holds_over_a_restart_until_its_end() -> None:
 
 
 @story
+async def test_a_silence_that_is_ended_early_has_told_what_fires_still() -> None:
+    room = Room()
+    room.put(pools=[SCALED])
+    await room.look()
+    (episode,) = room.alerts.firing.active.values()
+    await room.alerts.silence(Silence(episode.id, "", room.now + NS_PER_HOUR, "ann"))
+    await room.look(WAIT)
+    assert room.courier.told() == []
+    assert await room.alerts.end_silence(episode.id, "")
+    assert not await room.alerts.end_silence(episode.id, "")
+    await room.look(1)
+    assert room.courier.told() == [[("guarantees_scaled", "on")]]
+    assert room.store.silences() == ()
+
+
+@story
 async def test_what_the_store_cannot_take_is_told_and_kept_later() -> None:
     room = Room()
     room.store.fails = True

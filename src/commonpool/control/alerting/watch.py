@@ -263,6 +263,17 @@ class Alerts:
         await asyncio.to_thread(self._store.save_silence, silence)
         self.silences.add(silence)
 
+    async def end_silence(self, alert: str, tenant: str) -> bool:
+        """Whether there was one of this tenant ("": for all); it holds no more when this returns. Raises StoreError.
+
+        What is due is told at the next look.
+        """
+        if self.silences.own(alert, tenant, self._clock()) is None:
+            return False
+        await asyncio.to_thread(self._store.drop_silence, alert, tenant)
+        self.silences.end(alert, tenant)
+        return True
+
     async def test(self, name: str) -> None:
         """Send something through a channel of the configuration now. Raises UndeliveredError."""
         settings = self._config().alerts

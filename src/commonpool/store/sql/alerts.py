@@ -45,6 +45,11 @@ def silences(connection: Connection) -> tuple[Silence, ...]:
     return tuple(Silence(*row) for row in rows)
 
 
+def drop_silence(connection: Connection, alert: str, tenant: str) -> None:
+    """See `AlertStore.drop_silence`."""
+    connection.run("DELETE FROM silences WHERE alert = ? AND tenant = ?", (alert, tenant))
+
+
 def drop_silences(connection: Connection, until_ns: int) -> None:
     """See `AlertStore.drop_silences`."""
     connection.run("DELETE FROM silences WHERE until_ns <= ?", (until_ns,))

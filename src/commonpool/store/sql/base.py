@@ -202,6 +202,11 @@ class SqlStore(ABC):
         with self._snapshot() as connection:
             return alerts.silences(connection)
 
+    def drop_silence(self, alert: str, tenant: str) -> None:
+        """See `AlertStore.drop_silence`."""
+        with self._transaction(durable=True) as connection:
+            alerts.drop_silence(connection, alert, tenant)
+
     def drop_silences(self, until_ns: int) -> None:
         """See `AlertStore.drop_silences`."""
         with self._transaction(durable=False) as connection:

@@ -2,7 +2,9 @@
 
 import asyncio
 
-from commonpool.api.wire.status import ReplicaStatus
+import msgspec
+
+from commonpool.api.wire.status import EngineStatus, ReplicaStatus
 from commonpool.app import telemetry
 from commonpool.app.telemetry import Telemetry
 from commonpool.control.seat import State, Status
@@ -58,6 +60,24 @@ def test_replicas_by_state_and_when_they_were_last_heard_of() -> None:
     assert found["commonpool_replica_ready{model=m,replica=m-0}"] == 1
     assert found["commonpool_replica_ready{model=m,replica=m-1}"] == 0
     assert found["commonpool_replica_running_requests{model=m,replica=m-0}"] == 3
+
+
+def test_what_engines_say_of_themselves_and_nothing_of_what_is_not_known() -> None:
+    one = msgspec.structs.replace(status("m-0", "ready"), engine=EngineStatus(0, 7, 2, 815, foreign=5))
+    old = msgspec.structs.replace(status("m-1", "ready"), engine=EngineStatus(0))
+    lean = msgspec.structs.replace(status("m-2", "ready"), engine=EngineStatus(0, 0))
+    found = parsed(render(telemetry.replicas([one, old, lean, status("m-3", "ready")], [], ["m"], 0)))
+    assert {name: value for name, value in found.items() if name.startswith("commonpool_engine_")} == {
+        "commonpool_engine_running_requests{model=m,replica=m-0}": 7,
+        "commonpool_engine_running_requests{model=m,replica=m-2}": 0,
+        "commonpool_engine_waiting_requests{model=m,replica=m-0}": 2,
+        "commonpool_engine_kv_ratio{model=m,replica=m-0}": 0.815,
+        "commonpool_engine_foreign_requests{model=m,replica=m-0}": 5,
+        "commonpool_engine_foreign_requests{model=m,replica=m-2}": 0,
+        "commonpool_engine_known{model=m,replica=m-0}": 1,
+        "commonpool_engine_known{model=m,replica=m-1}": 0,
+        "commonpool_engine_known{model=m,replica=m-2}": 1,
+    }
 
 
 def test_decisions_are_counted_by_kind_also_those_that_are_not_kept() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from commonpool.access.callers import by_admin_key
 from commonpool.api.terms import ModelTerms
+from commonpool.api.wire.status import EngineStatus
 from commonpool.console import models
 from commonpool.observe.decisions import Decision
 from tests.api.fakes import ADMIN, MODEL, NOW, REPLICA, FakeOperations
@@ -85,3 +86,16 @@ def test_where_replicas_run_is_the_operators_own(product: FakeOperations) -> Non
         assert one.status_code == 200
         assert "echo-0.1" not in one.text
         assert 'href="/replicas"' not in local.get("/models").text
+
+
+def test_what_an_engine_says_of_itself_and_what_is_not_known(product: FakeOperations) -> None:
+    silent = msgspec.structs.replace(REPLICA, id="echo-1.1", engine=EngineStatus(NOW))
+    full = msgspec.structs.replace(REPLICA, engine=EngineStatus(NOW, 7, 2, 815, foreign=5))
+    product.replica_states = [(silent, full, msgspec.structs.replace(REPLICA, id="echo-2.1"))]
+    with visiting(product) as local:
+        shown = words(local.get("/replicas").text)
+    for word in ("7 run, 2 wait", "5 not from here", "82 %"):
+        assert shown.count(word) == 1, word
+    assert "0 run, 0 wait" not in shown
+    table = shown[shown.index("KV cache") :]
+    assert table.count("unknown") == 4  # of two replicas what runs, and the cache

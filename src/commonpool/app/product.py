@@ -40,6 +40,7 @@ from commonpool.app import telemetry
 from commonpool.app.advising import Advisor, in_process
 from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
+from commonpool.app.engines import engine
 from commonpool.app.feed import Feed
 from commonpool.app.house import House, LocalHouse
 from commonpool.app.keys import Keyring
@@ -584,6 +585,7 @@ class Product:
                     devices=replica.devices,
                     address=seat.address,
                     pid=seat.pid,
+                    engine=engine(seat.engine),
                 )
             )
         return tuple(found)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from commonpool import __version__
-from commonpool.api.wire.status import ReplicaStatus
+from commonpool.api.wire.status import EngineStatus, ReplicaStatus
 from commonpool.control.books import Books
 from commonpool.control.seat import State, Status
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Tier
@@ -19,6 +19,7 @@ from commonpool.store.writer import Writer
 
 STATES: Final = ("starting", "ready", "unknown", "failing", "draining", "stopping")
 _MILLI_GPU_NS_PER_GPU_S: Final = 1000 * NS_PER_S
+_PERMILLE: Final = 1000
 
 Source = Callable[[], Iterable[Family]]
 
@@ -62,6 +63,7 @@ def replicas(
     for name, text, pick in tables:
         samples = [((one.id, one.model), int(pick(one))) for one in found]
         yield Family(f"replica_{name}", "gauge", text, labels, samples)
+    yield from _engines(found)
     up = [seat for seat in seats if seat.state is not State.STARTING]
     heard = [((each.replica.id, each.replica.model), max(0, now - each.heard_ns) / NS_PER_S) for each in up]
     yield Family("replica_unheard_seconds", "gauge", "Since its engine last said that it is well.", labels, heard)
@@ -69,6 +71,29 @@ def replicas(
     for one in found:
         counts[one.model, one.state] = counts.get((one.model, one.state), 0) + 1
     yield Family("replicas", "gauge", "Replicas by what they do.", ("model", "state"), list(counts.items()))
+
+
+def _engines(found: Sequence[ReplicaStatus]) -> Iterator[Family]:
+    """What engines say of themselves; nothing of what is not known."""
+    tables: tuple[tuple[str, str, Callable[[EngineStatus], float | None]], ...] = (
+        ("running_requests", "Sequences that run, as the engine says.", lambda said: said.running),
+        ("waiting_requests", "Sequences that wait in the engine.", lambda said: said.waiting),
+        (
+            "kv_ratio",
+            "How much of its KV cache an engine uses.",
+            lambda said: None if said.kv_milli is None else said.kv_milli / _PERMILLE,
+        ),
+        (
+            "foreign_requests",
+            "Sequences in the engine that were not sent from here.",
+            lambda said: None if said.running is None else said.foreign,
+        ),
+        ("known", "0 where an engine says no more what it runs.", lambda said: int(said.running is not None)),
+    )
+    for name, text, pick in tables:
+        values = [((one.id, one.model), pick(one.engine)) for one in found if one.engine is not None]
+        samples = [(labels, value) for labels, value in values if value is not None]
+        yield Family(f"engine_{name}", "gauge", text, ("replica", "model"), samples)
 
 
 def keeping(journal: Journal, writer: Writer) -> Iterator[Family]:

@@ -80,10 +80,25 @@ class LoanStatus(msgspec.Struct, frozen=True):
     return_ns: int | None = None
 
 
+class EngineStatus(msgspec.Struct, frozen=True):
+    """What an engine said of itself at `at_ns`: sequences that run and wait in it, and its KV cache's use in thousandths.
+
+    null is not known, also of what it said too long ago. `foreign` of its sequences were not sent from here, where that
+    is clear.
+    """
+
+    at_ns: int
+    running: int | None = None
+    waiting: int | None = None
+    kv_milli: int | None = None
+    foreign: int = 0
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True):
     """A replica now. `state` is starting, ready, failing (its circuit is open), unknown, draining or stopping.
 
-    `node` and `devices` are where it runs, where its pool's nodes are known.
+    `node` and `devices` are where it runs, where its pool's nodes are known. `running` is what was sent to it, by our
+    own count; `engine` is what the engine says, null where it never said anything.
     """
 
     id: str
@@ -97,6 +112,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] = ()
     address: str | None = None
     pid: int | None = None
+    engine: EngineStatus | None = None
 
 
 class ModelStatus(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 import time
 
-from commonpool.app import Clock
+from commonpool.app.clock import Clock
 
 
 def test_it_is_the_machines_time() -> None:

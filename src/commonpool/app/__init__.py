@@ -1,7 +1,8 @@
 """The product: the only place that wires the parts together, and what the admin API operates on."""
 
+from commonpool.app.clock import Clock
 from commonpool.app.house import DataPlane, House, LocalHouse, Watch, jobs_folder
-from commonpool.app.product import COLLECT_EVERY, Clock, Product, Started
+from commonpool.app.product import COLLECT_EVERY, Product, Started
 from commonpool.app.serve import run
 from commonpool.app.traces import exporter, traces
 from commonpool.control.replicas import StartError

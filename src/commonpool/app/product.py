@@ -5,12 +5,11 @@ streams finish until the deadline, engines stop, every record reaches the store.
 """
 
 import asyncio
-import errno
 import functools
 import gc
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +25,6 @@ from commonpool.access.people import People
 from commonpool.access.policy import Authority
 from commonpool.access.policy_files import Policies
 from commonpool.access.secrets import SecretsError, Vault, masters, salt_key
-from commonpool.access.tls import TlsError
 from commonpool.access.web import Web
 from commonpool.api import routes, views
 from commonpool.api.operations import ConflictError, OperationError, Passed, UnavailableError
@@ -36,18 +34,21 @@ from commonpool.api.wire.advice import Advised
 from commonpool.api.wire.nodes import Nodes, PlaceQuestion
 from commonpool.api.wire.requests import LiveRequest
 from commonpool.api.wire.status import ReplicaStatus, Status
-from commonpool.app import telemetry
+from commonpool.app import listening, telemetry
 from commonpool.app.advising import Advisor, in_process
 from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
+from commonpool.app.clock import Clock
 from commonpool.app.engines import engine
 from commonpool.app.feed import Feed
+from commonpool.app.guarantees import Guarantees
 from commonpool.app.house import House, LocalHouse
 from commonpool.app.keys import Keyring
+from commonpool.app.tasks import Tasks
 from commonpool.app.telemetry import Telemetry
 from commonpool.config import Config, Sources
 from commonpool.config.billing import rates
-from commonpool.config.structs import Address, Tls
+from commonpool.config.structs import Address
 from commonpool.control.alerting.rules import Away
 from commonpool.control.books import Books, Scope
 from commonpool.control.budgets import Budgets
@@ -59,11 +60,11 @@ from commonpool.control.recovery import settle_lost
 from commonpool.control.replicas import StartError, Supervisor
 from commonpool.control.seat import State, Told
 from commonpool.control.waits import WaitBooks
-from commonpool.core import moves, pictures, underuse
+from commonpool.core import moves, pictures
 from commonpool.core import views as core_views
 from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
-from commonpool.core.model import NO_LIMITS, NS_PER_HOUR, NS_PER_S, UsageRecord
+from commonpool.core.model import NO_LIMITS, NS_PER_S, UsageRecord
 from commonpool.core.standing import Before, Passage, Standing, together
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
@@ -83,7 +84,6 @@ from commonpool.store.writer import Writer
 
 TICK_S = 1.0
 FIRST_START_POLL_S = 0.02
-KEEP_DEMAND_S = 3600.0
 FLUSH_S = 2.0  # how long a question waits for the newest records to reach the store
 # After so many new objects the garbage collector looks for cycles. At Python's 700 it goes through the newest of the
 # queue again and again and finds none: with many tenants that is a fifth of a decision (docs/results/core.md).
@@ -105,21 +105,6 @@ class Started(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-class Clock:
-    """Nanoseconds since the epoch that never go back: the time at the start plus a monotonic clock.
-
-    Where the machine's clock is `behind_ns` behind what was noted last, it goes on from there.
-    """
-
-    def __init__(self, noted_last: int = 0) -> None:
-        now = time.time_ns()
-        self.behind_ns = max(0, noted_last - now)
-        self._offset = now + self.behind_ns - time.monotonic_ns()
-
-    def __call__(self) -> int:
-        return time.monotonic_ns() + self._offset
-
-
 class Product:
     """Everything that runs, and the operations on it that the admin API offers (`api.operations.Operations`)."""
 
@@ -134,11 +119,9 @@ class Product:
         self._sources = sources
         self._house = house
         self._new_keys: tuple[NewKey, ...] = ()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._applying = asyncio.Lock()
         self._notes: list[str] = []
-        self._underused: tuple[Underuse, ...] = ()
-        self._underused_at: tuple[object, ...] = ()
         self._gateway_port = self._control_port = 0
         # 1. What is kept, and who may come in.
         self._authority = Authority(policy_files.load(config.access.policies))
@@ -167,6 +150,7 @@ class Product:
         self._desk = CoreDesk(
             Machine(self._config.policy), self._clock, self._journal, self._seen, house.soon(), caches
         )
+        self._guarantees = Guarantees(self._store, self._desk, self._clock)
         self._held = Held(self._desk.note, self._clock, lambda: self._config.policy.hour_offset_ns)
         self._budgets = Budgets(
             self._store,
@@ -189,7 +173,7 @@ class Product:
             self._vault,
             self._desk,
             self._clock,
-            self._spawn,
+            self._tasks.spawn,
             attempts=self.record,
             settled=lambda: self._recovered,
         )
@@ -224,7 +208,7 @@ class Product:
             self._desk,
             house.jobs(self._config),
             self._clock,
-            self._spawn,
+            self._tasks.spawn,
             self._held,
             new_id=lambda: f"job-{secrets.token_hex(5)}",
         )
@@ -248,30 +232,30 @@ class Product:
         for key in self._store.list_keys():
             self._tell(key)
         self._first_keys()
-        underuse.recall(self._desk.machine.state, self._store.demand(), self._clock())
+        self._guarantees.recall_demand()
         await self._budgets.look()
         self._later.begin()  # who asks for an answer of before finds it
         listen = self._config.listen
-        self._gateway_port = await _listen(self._gateway.start, listen.gateway, "listen.gateway")
-        self._control_port = await _listen(self._start_control, listen.control, "listen.control")
+        self._gateway_port = await listening.listen(self._gateway.start, listen.gateway, "listen.gateway")
+        self._control_port = await listening.listen(self._start_control, listen.control, "listen.control")
         self._supervisor.check(self._config)
         await self._nodes.look()
-        self._recall_releases()
+        self._guarantees.recall_releases()
         await self._supervisor.adopt()
         await self._jobs.start()
         await self._nodes.look()  # what the jobs of before use is ours
         self._prompts.begin()
-        self._spawn(self._prompts.run())
-        self._spawn(self._later.run())
-        self._spawn(self._audit.run())
-        self._spawn(self._tick())
-        self._spawn(self._nodes.watch())
-        self._spawn(self._keep_demand())
-        self._spawn(self._recover())
-        self._spawn(self._books.run())
-        self._spawn(self._wait_books.run())
-        self._spawn(self._budgets.run())
-        self._spawn(self._alerting.run())
+        self._tasks.spawn(self._prompts.run())
+        self._tasks.spawn(self._later.run())
+        self._tasks.spawn(self._audit.run())
+        self._tasks.spawn(self._tick())
+        self._tasks.spawn(self._nodes.watch())
+        self._tasks.spawn(self._guarantees.run())
+        self._tasks.spawn(self._recover())
+        self._tasks.spawn(self._books.run())
+        self._tasks.spawn(self._wait_books.run())
+        self._tasks.spawn(self._budgets.run())
+        self._tasks.spawn(self._alerting.run())
         await self._first_start()
         gc.freeze()  # what is there now stays
         gc.set_threshold(COLLECT_EVERY)
@@ -329,13 +313,11 @@ class Product:
         await self._people.close()
         await self._prompts.write()
         await self._audit.write(all_of_it=True)
-        await self._save_demand()
+        await self._guarantees.keep_demand()
         self._desk.tick()  # the last try for what could not be written
         self._held.note_all()
         self._desk.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self._books.stop()
         await asyncio.to_thread(self._writer.close)
         self._store.close()
@@ -343,23 +325,13 @@ class Product:
     def started(self) -> Started:
         listen = self._config.listen
         return Started(
-            gateway=_url(listen.gateway.host, self._gateway_port, listen.gateway_tls),
-            control=_url(listen.control.host, self._control_port, listen.control_tls),
+            gateway=listening.url(listen.gateway.host, self._gateway_port, listen.gateway_tls),
+            control=listening.url(listen.control.host, self._control_port, listen.control_tls),
             models=tuple(self._config.models),
             tenants=tuple(self._config.policy.tenants),
             new_keys=self._new_keys,
             warnings=(*self._warnings(), *(f"{said} It is tried again." for said in self._broken())),
         )
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._over)
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            log.error("a task ended", task=task.get_name(), error=str(error), exc_info=error)
 
     def _secrets(self, config: Config) -> tuple[Vault, Caches]:
         """What seals, and what salts. Raises StartError."""
@@ -409,22 +381,6 @@ class Product:
             rates=functools.partial(rates, config),
             retention_ns=config.billing.retention_ns,
         )
-
-    def _recall_releases(self) -> None:
-        for tenant, milli_gpu in self._store.released().items():
-            self._desk.released(tenant, milli_gpu)
-
-    async def _keep_demand(self) -> None:
-        while True:
-            await asyncio.sleep(KEEP_DEMAND_S)
-            await self._save_demand()
-
-    async def _save_demand(self) -> None:
-        demands = underuse.demands(self._desk.machine.state, self._clock())
-        try:
-            await asyncio.to_thread(self._store.save_demand, demands)
-        except StoreError as error:
-            log.warning("what is known of the demand could not be kept", error=str(error))
 
     def _recall(self, config: Config) -> Config:
         """The file wins over what was applied last; its revision follows on, and a difference is said."""
@@ -559,7 +515,9 @@ class Product:
             devices=pictures.devices(state),
             jobs=pictures.jobs(state),
             resources=pictures.resources(state),
-            gateway=_url(self._config.listen.gateway.host, self._gateway_port, self._config.listen.gateway_tls),
+            gateway=listening.url(
+                self._config.listen.gateway.host, self._gateway_port, self._config.listen.gateway_tls
+            ),
         )
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
@@ -659,30 +617,19 @@ class Product:
         return self._advisor.look()
 
     def underuse(self) -> Sequence[Underuse]:
-        """Worked out anew every hour, since it goes through weeks of every tenant, and after a change."""
-        state, now = self._desk.machine.state, self._clock()
-        key = (now // NS_PER_HOUR, state.policy.revision, tuple(state.released.items()))
-        if self._underused_at != key:
-            self._underused_at, self._underused = key, tuple(underuse.underuse(state, now))
-        return self._underused
+        return self._guarantees.underuse()
 
     def releasable(self, tenant: str) -> int:
-        return underuse.releasable(self._desk.machine.state, tenant)
+        return self._guarantees.releasable(tenant)
 
     async def release(self, release: Release) -> Release:
-        kept = await asyncio.to_thread(self._store.add_release, release)
-        log.info("released", tenant=kept.tenant, milli_gpu=kept.milli_gpu, by=kept.released_by, reason=kept.reason)
-        self._desk.released(kept.tenant, (await asyncio.to_thread(self._store.released)).get(kept.tenant, 0))
-        return kept
+        return await self._guarantees.release(release)
 
     async def undo_releases(self, tenant: str, by: str) -> Sequence[Release]:
-        undone = await asyncio.to_thread(self._store.undo_releases, tenant, self._clock(), by)
-        log.info("releases undone", tenant=tenant, by=by, releases=len(undone))
-        self._desk.released(tenant, 0)
-        return undone
+        return await self._guarantees.undo(tenant, by)
 
     async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
-        return await asyncio.to_thread(self._store.releases, tenants=tenants)
+        return await self._guarantees.releases(tenants)
 
     def prompts(self) -> Prompts:
         return self._prompts
@@ -775,25 +722,6 @@ class Product:
         return self._writer.flush(FLUSH_S)
 
 
-async def _listen(start: Callable[[Address], Awaitable[int]], address: Address, key: str) -> int:
-    where = f"{address.host}:{address.port}"
-    try:
-        return await start(address)
-    except TlsError as error:
-        why = getattr(error, "cause", error)  # from another process it comes wrapped, with its trace
-        raise StartError(f"Cannot listen on {where}: {why}") from error
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise StartError(f"{where} is taken by another program: stop it, or set {key} to a free port.") from error
-        raise StartError(
-            f"Cannot listen on {where} ({error.strerror or error}): set {key} to an address of this machine."
-        ) from error
-
-
 def _named(files: Mapping[str, str]) -> dict[str, str]:
     """The texts by the names of their files, wherever those lie: a tenant's file is called as the tenant is."""
     return {Path(file).name: text for file, text in files.items()}
-
-
-def _url(host: str, port: int, tls: Tls | None) -> str:
-    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -28,7 +28,7 @@ from commonpool.control.alerting.courier import UndeliveredError
 from commonpool.control.alerting.letters import Letter
 from commonpool.control.alerting.rules import Away
 from commonpool.control.prompts import Prompts
-from commonpool.control.waits import WaitBooks
+from commonpool.control.waits import ASKED_MAX, WaitBooks
 from commonpool.core import moves, underuse
 from commonpool.core.alerts import Trouble
 from commonpool.core.events import Released
@@ -165,13 +165,7 @@ class FakeOperations:
         self._config = parse_sources(self._sources)
         self.now = NOW
         self.fake_bills = Bills(self.store, lambda: self._config, self.now_ns, lambda: None)
-        self.wait_books = WaitBooks(
-            self.store,
-            clock=self.now_ns,
-            policy=lambda: self._config.policy,
-            flush=lambda: None,
-            pause=lambda _: None,
-        )
+        self.wait_books = self.counting(ASKED_MAX)
         self.machine = Machine(self._config.policy)
         self.fake_feed = Feed("run")
         self.first_tokens: dict[str, int] = {}
@@ -200,6 +194,17 @@ class FakeOperations:
 
     def now_ns(self) -> int:
         return self.now
+
+    def counting(self, asked_max: int) -> WaitBooks:
+        """Waits of which a question has so many records counted, at most."""
+        return WaitBooks(
+            self.store,
+            clock=self.now_ns,
+            policy=lambda: self._config.policy,
+            flush=lambda: None,
+            pause=lambda _: None,
+            asked_max=asked_max,
+        )
 
     async def by_key(self, authorization: bytes, peer: str | None) -> Caller | None:
         del peer

@@ -4,10 +4,10 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from commonpool.api.wire.waits import Promises, WaitTable
 from starlette.testclient import TestClient
 
 from commonpool.access.callers import by_admin_key
+from commonpool.api.wire.waits import Promises, WaitTable
 from commonpool.core.burn import Kept
 from commonpool.core.model import NS_PER_S as S
 from commonpool.core.model import UsageRecord
@@ -41,8 +41,10 @@ def product(product: FakeOperations) -> FakeOperations:
     return product
 
 
-def ask(client: TestClient, path: str, shape: type[T], **query: str | list[str]) -> T:
-    answer = client.get(f"/admin/v1/{path}", params=query)
+def ask(
+    client: TestClient, path: str, shape: type[T], headers: dict[str, str] | None = None, **query: str | list[str]
+) -> T:
+    answer = client.get(f"/admin/v1/{path}", params=query, headers=headers)
     assert answer.status_code == 200, answer.text
     return msgspec.json.decode(answer.content, type=shape)
 
@@ -97,6 +99,23 @@ def test_promises_are_of_every_tier_of_every_tenant(local: TestClient, product: 
     assert (nothing.target_ns, nothing.burns, nothing.spread) == (None, (), Spread())
     some = ask(local, "promises", Promises, tenant=["support"], tier="interactive").promises
     assert {(each.tenant, each.tier) for each in some} == {("support", "interactive")}
+
+
+def test_what_is_not_counted_yet_is_said_and_not_waited_for(local: TestClient, product: FakeOperations) -> None:
+    product.wait_books.look()
+    product.wait_books = product.counting(1)
+    product.store.add_usage([waited("late", 0), waited("later", 0)])
+    table = ask(local, "waits", WaitTable, by="tenant")
+    assert (table.complete, table.counted_until_ns, table.left_records) == (False, LATELY, 2)
+    assert table.total.completed == 4
+    # how much all have is nobody's to know who may not know of all
+    product.callers[b"Bearer own"] = by_admin_key("k8", "viewer", "support")
+    own = ask(local, "waits", WaitTable, headers={"authorization": "Bearer own"})
+    assert (own.complete, own.counted_until_ns, own.left_records) == (False, LATELY, None)
+    product.wait_books.look()
+    table = ask(local, "waits", WaitTable)
+    assert (table.complete, table.counted_until_ns, table.left_records) == (True, None, None)
+    assert table.total.completed == 6
 
 
 def test_a_tenant_gets_its_own(local: TestClient, product: FakeOperations) -> None:

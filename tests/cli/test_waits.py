@@ -6,8 +6,8 @@ import re
 
 import msgspec
 import pytest
-from commonpool.api.wire.waits import Promises, WaitTable
 
+from commonpool.api.wire.waits import Promises, WaitTable
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from commonpool.cli.waits import share
@@ -41,6 +41,14 @@ def product() -> FakeOperations:
 def rows(out: str) -> list[list[str]]:
     """The cells of a table: what is parted by two spaces or more."""
     return [re.split(r"\s{2,}", line.strip()) for line in out.splitlines() if line.strip()]
+
+
+def test_what_is_not_counted_yet_is_said(product: FakeOperations, capsys: pytest.CaptureFixture[str]) -> None:
+    product.wait_books = product.counting(0)
+    with serving(product) as url:
+        assert run(["waits", *EVER, "--control", url]) == ExitCode.OK
+    (said,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("counted until"))
+    assert said.endswith(" records are left to count, ask again in a while")
 
 
 def test_people_read_waits_and_what_was_in_vain(product: FakeOperations, capsys: pytest.CaptureFixture[str]) -> None:

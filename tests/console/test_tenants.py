@@ -6,9 +6,10 @@ import pytest
 from commonpool.access.callers import by_admin_key
 from commonpool.console import tenants
 from commonpool.core.waits import Spread
-from tests.api.fakes import ADMIN, CONFIG, TENANT, FakeOperations, sources
+from tests.api.fakes import ADMIN, CONFIG, NOW, TENANT, FakeOperations, sources
 from tests.console.visitor import visiting, words
 from tests.console.waited import row
+from tests.store.records import usage_record
 
 OTHER = msgspec.structs.replace(TENANT, name="research", guaranteed_milli_gpu=250, borrowed_milli_gpu=700, waiting=0)
 
@@ -39,6 +40,16 @@ def test_the_list_finds_by_name_and_says_where_there_is_none(product: FakeOperat
         assert "support" in found
         assert "research" not in found
         assert "No tenant has this in its name." in words(local.get("/tenants?q=zzz").text)
+
+
+def test_waits_that_are_not_all_counted_say_so(product: FakeOperations) -> None:
+    product.wait_books = product.counting(0)
+    product.store.add_usage([usage_record("r1", tenant="support", model="echo", arrived_ns=NOW - 10**9)])
+    with visiting(product) as local:
+        for path in ("/tenants", "/tenants/support", "/models", "/models/echo", "/"):
+            assert any(each.endswith("; 1 record left.") for each in words(local.get(path).text)), path
+        product.wait_books.look()
+        assert not any(each.startswith("Counted until") for each in words(local.get("/tenants").text))
 
 
 def test_many_tenants_come_in_pages(product: FakeOperations) -> None:

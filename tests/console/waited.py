@@ -1,7 +1,6 @@
 """Rows of waits to test pages with."""
 
 from commonpool.api.wire.waits import WaitRow
-
 from commonpool.core.burn import Kept
 from commonpool.core.waits import Spread
 

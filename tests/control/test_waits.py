@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commonpool.config import parse
-from commonpool.control.waits import EVERY_S, HOURS_KEPT_NS, TURNS_MAX, WINDOWS_KEPT_NS, WaitBooks
+from commonpool.control.waits import EVERY_S, HOURS_KEPT_NS, WINDOWS_KEPT_NS, WaitBooks
 from commonpool.core.burn import OVER_NS, Promise
 from commonpool.core.model import NS_PER_HOUR as HOUR
 from commonpool.core.model import NS_PER_S as S
@@ -15,10 +15,11 @@ from commonpool.core.model import Tier
 from commonpool.core.waits import DAY_NS, MINUTE_NS, WINDOW_NS
 from commonpool.store.contract import StoreError
 from commonpool.store.memory import MemoryStore
-from commonpool.store.waits import Counted
+from commonpool.store.waits import Counted, Uncounted
 from tests.store.records import T0, usage_record
 
 AT_ONCE = 20
+ASKED_MAX = 60
 CONFIG = """\
 pools: {main: {gpus: 4}}
 models: {m: {version: 1, pool: main, gpu: 1, slots: 1, context: 9, engine: {kind: embedded, file: x}}}
@@ -73,6 +74,7 @@ class Room:
             sleep=self._sleep,
             pause=self.slept.append,
             at_once=AT_ONCE,
+            asked_max=ASKED_MAX,
         )
         self.turns = 0
         self._number = 0
@@ -95,6 +97,11 @@ class Room:
             for each in range(count)
         )
         self._number += count
+
+    def asked(self) -> tuple[int, bool, Uncounted]:
+        """What a question about all of it is answered."""
+        table, complete, left = asyncio.run(self.books.table([], 0, self.now + WINDOW_NS, {}))
+        return table.total.completed, complete, left
 
     def promise(self, tenant: str, tier: str, name: str) -> Promise:
         (found,) = (each for each in self.books.promises if (each.tenant, each.tier, each.name) == (tenant, tier, name))
@@ -169,19 +176,29 @@ def test_hours_are_made_when_they_are_over_and_old_ones_forgotten_once_a_day() -
 def test_an_answer_has_what_ended_before_it_was_asked_for() -> None:
     room = Room()
     room.end(0)
-    table, complete = asyncio.run(room.books.table([], 0, room.now + WINDOW_NS, {}))
-    assert (table.total.completed, complete, room.flushed) == (1, True, 1)
+    assert room.asked() == (1, True, Uncounted())
+    assert room.flushed == 1
 
 
-def test_an_answer_does_not_wait_for_all_that_an_earlier_release_left() -> None:
+def test_an_answer_has_counted_what_comes_between_two_rounds() -> None:
     room = Room()
-    room.end(0, count=TURNS_MAX * AT_ONCE)
-    table, complete = asyncio.run(room.books.table([], 0, room.now + WINDOW_NS, {}))
-    assert (table.total.completed, complete) == (TURNS_MAX * AT_ONCE, False)
+    room.end(0, count=ASKED_MAX)
+    assert room.asked() == (ASKED_MAX, True, Uncounted())
     # others use the store in between
-    assert len(room.slept) == TURNS_MAX
-    room.end(0)
-    assert asyncio.run(room.books.table([], 0, room.now + WINDOW_NS, {}))[1]
+    assert len(room.slept) == ASKED_MAX // AT_ONCE
+
+
+def test_an_answer_does_not_wait_for_more_and_says_until_when_it_counts() -> None:
+    room = Room()
+    room.end(0, ago_ns=MINUTE_NS)
+    room.books.look()
+    room.end(0, ago_ns=30 * S)
+    room.end(0, count=ASKED_MAX)
+    calls = len(room.store.calls)
+    assert room.asked() == (1, False, Uncounted(ASKED_MAX + 1, room.now - 30 * S))
+    assert room.store.calls[calls:] == []
+    room.books.look()
+    assert room.asked() == (ASKED_MAX + 2, True, Uncounted())
 
 
 def test_a_store_that_cannot_be_written_is_read_all_the_same() -> None:
@@ -190,8 +207,7 @@ def test_a_store_that_cannot_be_written_is_read_all_the_same() -> None:
     room.books.look()
     room.end(0)
     room.store.away = True
-    table, complete = asyncio.run(room.books.table([], 0, room.now + WINDOW_NS, {}))
-    assert (table.total.completed, complete) == (1, False)
+    assert room.asked() == (1, False, Uncounted(1, room.now))
 
 
 def test_a_store_that_is_away_is_tried_again() -> None:

@@ -16,7 +16,7 @@ from commonpool.core.waits import WINDOW_NS as WINDOW
 from commonpool.core.waits import Tally
 from commonpool.store.contract import QueryError, Store
 from commonpool.store.memory import MemoryStore
-from commonpool.store.waits import WAIT_LINES_MAX, WaitTable
+from commonpool.store.waits import WAIT_LINES_MAX, Uncounted, WaitTable
 from tests.store.places import Place
 from tests.store.records import DAY, T0, refused, usage_record
 
@@ -60,7 +60,11 @@ def test_each_record_is_counted_once_however_often_it_comes(store: Store) -> Non
 
 def test_records_are_counted_a_few_at_a_time_in_the_order_in_which_they_came(store: Store) -> None:
     store.add_usage([waited(f"r{number}", T0 + number * WINDOW) for number in range(5)])
-    found = [store.count_waits(TIERS, 2) for _ in range(4)]
+    assert store.uncounted_waits() == Uncounted(5, T0)
+    found = [store.count_waits(TIERS, 2)]
+    assert store.uncounted_waits() == Uncounted(3, T0 + 2 * WINDOW)
+    found += [store.count_waits(TIERS, 2) for _ in range(3)]
+    assert store.uncounted_waits() == Uncounted()
     assert [each.records for each in found] == [2, 2, 1, 0]
     assert list(found[1].minutes) == [(T0 + number * WINDOW, "a", "interactive") for number in (2, 3)]
 

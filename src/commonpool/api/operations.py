@@ -44,7 +44,7 @@ from commonpool.store.keys import NewKey
 from commonpool.store.ledger import EndPlace, Reading, Reconciliation
 from commonpool.store.prompts import PromptHead, PromptLog, PromptPlace, PromptText
 from commonpool.store.releases import Release
-from commonpool.store.waits import WaitTable
+from commonpool.store.waits import Uncounted, WaitTable
 
 
 class OperationError(Exception):
@@ -273,8 +273,10 @@ class Waits(Protocol):
     def looked_ns(self) -> int:
         """When they were looked at."""
 
-    async def table(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> tuple[WaitTable, bool]:
-        """As the store's, and whether what ended before the call is in it."""
+    async def table(
+        self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters
+    ) -> tuple[WaitTable, bool, Uncounted]:
+        """As the store's, whether what ended before the call is in it, and what is left to count."""
 
 
 class Alerts(Protocol):

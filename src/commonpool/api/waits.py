@@ -35,7 +35,7 @@ async def waits(operations: Operations, query: WaitsQuery, who: Who) -> WaitTabl
     by = tuple(name.strip() for name in query.by.split(",") if name.strip())
     since_ns, until_ns = between(operations, query)
     filters = {name: getattr(query, name) for name in WAIT_SERIES if getattr(query, name)}
-    table, complete = await operations.waits().table(by, since_ns, until_ns, who.scope.filters(filters))
+    table, complete, left = await operations.waits().table(by, since_ns, until_ns, who.scope.filters(filters))
     return WaitTable(
         by=table.by,
         since_ns=table.since_ns,
@@ -43,6 +43,8 @@ async def waits(operations: Operations, query: WaitsQuery, who: Who) -> WaitTabl
         complete=complete,
         rows=tuple(_row(line.keys, line.start_ns, line.tally) for line in table.lines),
         total=_row((), None, table.total),
+        counted_until_ns=left.since_ns or None,
+        left_records=left.records or None if who.scope.everything else None,
     )
 
 

@@ -139,8 +139,16 @@ def lines(table: WaitTable) -> list[str]:
             f" {text.wait(found.max_ns)}"
         )
     if not table.complete:
-        said.append("not all is counted yet of what was recorded before: ask again in some minutes")
+        said.append(counted(table))
     return said
+
+
+def counted(table: WaitTable) -> str:
+    """How much there is in a table that is not complete."""
+    if table.counted_until_ns is None:
+        return "not all is in it: the store cannot be written now, see `commonpool status`"
+    left = "more is" if table.left_records is None else f"{table.left_records:,} records are"
+    return f"counted until {text.moment(table.counted_until_ns)}; {left} left to count, ask again in a while"
 
 
 def share(kept: Kept) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -15,14 +16,15 @@ from commonpool.core.burn import OVER_NS, SHORTEST_NS, Promise, promise
 from commonpool.core.model import NS_PER_HOUR, Policy
 from commonpool.core.waits import DAY_NS, MINUTE_NS, Judged, Tally, spread
 from commonpool.store.contract import StoreError
-from commonpool.store.waits import WaitStore, WaitTable
+from commonpool.store.waits import Uncounted, WaitStore, WaitTable
 
 EVERY_S: Final = 10.0
 LOOK_NS: Final = MINUTE_NS  # between two looks at promises: of 600 series one takes some 200 ms
 COUNTED_AT_ONCE: Final = 5000  # in one transaction: some ten milliseconds
 PAUSE_S: Final = 0.02  # between two of them, so that records can be stored meanwhile
-# What a question waits for, some two seconds; only after an upgrade is there more to count.
-TURNS_MAX: Final = 20
+# What a question has counted before it is answered: more than comes between two rounds. Where more is left, as after an
+# upgrade, it is answered at once and says so.
+ASKED_MAX: Final = 20_000
 WINDOWS_KEPT_NS: Final = 40 * DAY_NS  # the whole last month by ten minutes
 HOURS_KEPT_NS: Final = 400 * DAY_NS  # the same month of last year by hours; days are kept for ever
 
@@ -45,6 +47,7 @@ class WaitBooks:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         pause: Callable[[float], None] = time.sleep,
         at_once: int = COUNTED_AT_ONCE,
+        asked_max: int = ASKED_MAX,
     ) -> None:
         self.promises: tuple[Promise, ...] = ()
         self.looked_ns = 0
@@ -55,6 +58,7 @@ class WaitBooks:
         self._sleep = sleep
         self._pause = pause
         self._at_once = at_once
+        self._asked_max = asked_max
         self._busy = threading.Lock()
         self._minutes: dict[tuple[int, str, str], Judged] = {}  # the last ones
         self._rolled_ns = self._forgot_ns = 0
@@ -75,15 +79,18 @@ class WaitBooks:
 
     async def table(
         self, by: Sequence[str], since_ns: int, until_ns: int, filters: Mapping[str, Sequence[str]]
-    ) -> tuple[WaitTable, bool]:
-        """As the store's, and whether what ended before the call is in it: not after an upgrade, or a full disk."""
+    ) -> tuple[WaitTable, bool, Uncounted]:
+        """As the store's, whether what ended before the call is in it, and what is left to count.
+
+        It is not after an upgrade, or while the disk is full.
+        """
         return await asyncio.to_thread(self._table, by, since_ns, until_ns, filters)
 
     def look(self) -> None:
         """Do all that is to be done now. Blocks. StoreError where the store cannot be used."""
         self._flush()
-        while not self._count(TURNS_MAX):
-            continue
+        while not self._count(1):
+            self._pause(PAUSE_S)
         now = self._clock()
         if now - self._rolled_ns >= NS_PER_HOUR:
             while self._store.roll_waits(now):
@@ -99,17 +106,20 @@ class WaitBooks:
 
     def _table(
         self, by: Sequence[str], since_ns: int, until_ns: int, filters: Mapping[str, Sequence[str]]
-    ) -> tuple[WaitTable, bool]:
-        self._flush()
-        try:
-            complete = self._count(TURNS_MAX)
-        except StoreError:  # it cannot be written now: what it has can be read all the same
-            complete = False
-        return self._store.waits(by, since_ns, until_ns, filters), complete
+    ) -> tuple[WaitTable, bool, Uncounted]:
+        complete = False
+        if self._store.uncounted_waits().records <= self._asked_max:
+            self._flush()
+            with suppress(StoreError):  # it cannot be written now: what it has can be read all the same
+                complete = self._count(self._asked_max // self._at_once + 1)
+        left = Uncounted() if complete else self._store.uncounted_waits()
+        return self._store.waits(by, since_ns, until_ns, filters), complete, left
 
     def _count(self, turns: int) -> bool:
-        """Counts what came; whether that is all."""
-        for _ in range(turns):
+        """Counts what came, so many times; whether that is all."""
+        for turn in range(turns):
+            if turn:
+                self._pause(PAUSE_S)
             counted = self._store.count_waits(self._policy().tiers, self._at_once)
             first = self._clock() - SHORTEST_NS - MINUTE_NS
             with self._busy:
@@ -118,7 +128,6 @@ class WaitBooks:
                         self._minutes.setdefault(place, Judged()).add(judged)
             if counted.records < self._at_once:
                 return True
-            self._pause(PAUSE_S)
         return False
 
     def _promises(self, policy: Policy, now: int) -> tuple[Promise, ...]:

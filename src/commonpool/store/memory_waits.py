@@ -7,7 +7,7 @@ from commonpool.core.waits import End, Judged, Place, Row, Tally
 from commonpool.store import wait_rows
 from commonpool.store.hour import BATCH, ended
 from commonpool.store.wait_rows import Came, Filters, Made, Range
-from commonpool.store.waits import Counted, WaitTable
+from commonpool.store.waits import Counted, Uncounted, WaitTable
 
 
 class MemoryRows:
@@ -25,6 +25,10 @@ class MemoryRows:
     def make(self, made: Made) -> None:
         """See `Rows.make`."""
         self._made = made
+
+    def left(self, seq: int) -> Uncounted:
+        """See `Rows.left`."""
+        return Uncounted(len(self.came) - seq, ended(self.came[seq])) if len(self.came) > seq else Uncounted()
 
     def ends(self, seq: int, limit: int) -> Came:
         """See `Rows.ends`."""
@@ -74,6 +78,10 @@ class MemoryWaits:
     def count_waits(self, tiers: Mapping[str, Tier], limit: int) -> Counted:
         """See `WaitStore.count_waits`."""
         return wait_rows.count(self._waits, tiers, limit)
+
+    def uncounted_waits(self) -> Uncounted:
+        """See `WaitStore.uncounted_waits`."""
+        return wait_rows.uncounted(self._waits)
 
     def roll_waits(self, until_ns: int) -> bool:
         """See `WaitStore.roll_waits`."""

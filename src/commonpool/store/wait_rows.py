@@ -19,6 +19,7 @@ from commonpool.store.waits import (
     WAIT_SERIES,
     WAIT_TIMES,
     Counted,
+    Uncounted,
     WaitLine,
     WaitTable,
 )
@@ -66,6 +67,9 @@ class Rows(Protocol):
     def make(self, made: Made) -> None:
         """They are made this far now."""
 
+    def left(self, seq: int) -> Uncounted:
+        """What came after this record."""
+
     def ends(self, seq: int, limit: int) -> Came:
         """The records that came after this one."""
 
@@ -112,6 +116,11 @@ def count(rows: Rows, tiers: Mapping[str, Tier], limit: int) -> Counted:
         _add(rows, span_ns, late)
     rows.make(msgspec.structs.replace(made, seq=came.seq))
     return Counted(came.records, folded.minutes)
+
+
+def uncounted(rows: Rows) -> Uncounted:
+    """See `WaitStore.uncounted_waits`."""
+    return rows.left(rows.made().seq)
 
 
 def roll(rows: Rows, until_ns: int) -> bool:

@@ -44,8 +44,18 @@ class Counted(msgspec.Struct, frozen=True):
     minutes: Mapping[tuple[int, str, str], Judged]
 
 
+class Uncounted(msgspec.Struct, frozen=True):
+    """What is not counted yet: at most so many records, and when the first of them ended; 0 where there are none."""
+
+    records: int = 0
+    since_ns: int = 0
+
+
 class WaitStore(Protocol):
     """The waits' part of `contract.Store`."""
+
+    def uncounted_waits(self) -> Uncounted:
+        """What came and is not counted, as far as is known without counting it."""
 
     def count_waits(self, tiers: Mapping[str, Tier], limit: int) -> Counted:
         """Counts the next records that came, at most `limit`, judged by the promises of these tiers."""

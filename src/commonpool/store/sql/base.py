@@ -45,7 +45,7 @@ from commonpool.store.sql import (
 from commonpool.store.sql.connection import Connection
 from commonpool.store.sql.waits import SqlRows
 from commonpool.store.summary import check_audit, check_filters, check_range, query
-from commonpool.store.waits import Counted, WaitTable
+from commonpool.store.waits import Counted, Uncounted, WaitTable
 
 
 class SqlStore(ABC):
@@ -501,6 +501,11 @@ class SqlStore(ABC):
         """See `LedgerStore.prune`."""
         with self._transaction(durable=False) as connection:
             return ledger.prune(connection, before_ns, limit)
+
+    def uncounted_waits(self) -> Uncounted:
+        """See `WaitStore.uncounted_waits`."""
+        with self._snapshot() as connection:
+            return wait_rows.uncounted(SqlRows(connection))
 
     def count_waits(self, tiers: Mapping[str, Tier], limit: int) -> Counted:
         """See `WaitStore.count_waits`."""

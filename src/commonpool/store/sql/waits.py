@@ -8,6 +8,7 @@ from commonpool.core.waits import Ended, Judged, Place, Row
 from commonpool.store.hour import BATCH
 from commonpool.store.sql.connection import Connection, one_of
 from commonpool.store.wait_rows import Came, Filters, Made, Range
+from commonpool.store.waits import Uncounted
 
 _PLACE: Final = ("start_ns", "tenant", "model", "tier")
 _JUDGED: Final = ("queue_promised", "queue_late", "first_token_promised", "first_token_late")
@@ -41,6 +42,17 @@ class SqlRows:
             f"UPDATE waits_made SET {columns}",  # noqa: S608 - names are ours
             tuple(getattr(made, name) for name in Made.__struct_fields__),
         )
+
+    def left(self, seq: int) -> Uncounted:
+        """See `Rows.left`. Numbers may have gaps, so there may be fewer; to count them would read them all."""
+        first = self._connection.query(
+            "SELECT seq, arrived_ns + total_ns FROM usage WHERE seq > ? ORDER BY seq LIMIT 1", (seq,)
+        )
+        if not first:
+            return Uncounted()
+        ((number, since_ns),) = first
+        ((last,),) = self._connection.query("SELECT max(seq) FROM usage")
+        return Uncounted(last - number + 1, since_ns)
 
     def ends(self, seq: int, limit: int) -> Came:
         """See `Rows.ends`."""

@@ -327,6 +327,9 @@ class FakeOperations:
     ) -> Sequence[UsageRecord]:
         return self.store.records(since_ns, until_ns, after, limit, filters, newest=newest)
 
+    async def arrival(self, since_ns: int, until_ns: int, number: int, *, newest: bool = False) -> int | None:
+        return self.store.arrival(since_ns, until_ns, number, newest=newest)
+
     def feed(self) -> Feed:
         return self.fake_feed
 

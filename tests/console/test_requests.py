@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from commonpool.access.callers import by_admin_key
+from commonpool.api.looking import LOOKED_MAX
 from commonpool.api.wire import requests as wire
 from commonpool.console import requests
 from commonpool.console.requests import Bar, Piece
@@ -72,6 +73,21 @@ def test_a_full_page_leads_to_the_next_one(product: FakeOperations) -> None:
         second = local.get(address.replace("&amp;", "&")).text
     assert set(words(first)) & ids | set(words(second)) & ids == ids
     assert not set(words(first)) & set(words(second)) & ids
+    assert 'rel="next"' not in second
+
+
+def test_a_rare_filter_looks_bit_by_bit_and_says_so(product: FakeOperations) -> None:
+    others = (
+        usage_record(f"r{number}", tenant="research", arrived_ns=ENDED + number + 1) for number in range(LOOKED_MAX)
+    )
+    product.store.add_usage(others)
+    with visiting(product) as local:
+        first = local.get("/requests?span=7d&tenant=support&reason=").text
+        assert listed(first) == ["no-room"]
+        assert any(word.startswith("Looked through back to") for word in words(first))
+        (address,) = [part.split('"')[0] for part in first.split('href="')[1:] if "after=" in part.split('"')[0]]
+        second = local.get(address.replace("&amp;", "&")).text
+    assert listed(second) == ["mine"]
     assert 'rel="next"' not in second
 
 

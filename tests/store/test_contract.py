@@ -66,6 +66,11 @@ def test_records_come_in_pages_by_arrival(store: Store) -> None:
     assert store.records(T0, T0 + 9, None, 2) == (first, again)
     assert store.records(T0, T0 + 9, (T0, "r1", 1), 10) == (again, later)
     assert store.records(T0, T0 + 9, (T0 + 1, "r0", 1), 10) == ()
+    assert [store.arrival(T0, T0 + 9, number) for number in (1, 2, 3, 4)] == [T0, T0, T0 + 1, None]
+    assert [store.arrival(T0, T0 + 9, number, newest=True) for number in (1, 3, 4)] == [T0 + 1, T0, None]
+    assert store.arrival(T0 + 1, T0 + 9, 1) == T0 + 1
+    assert store.arrival(T0, T0 + 1, 1, newest=True) == T0
+    assert store.arrival(T0 + 9, T0, 1) is None
 
 
 def test_a_record_counts_once(store: Store) -> None:

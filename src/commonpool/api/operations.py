@@ -402,6 +402,9 @@ class Operations(Protocol):
     ) -> Sequence[UsageRecord]:
         """As the store's, and complete."""
 
+    async def arrival(self, since_ns: int, until_ns: int, number: int, *, newest: bool = False) -> int | None:
+        """As the store's."""
+
     def live(self, request_id: str) -> LiveRequest | None:
         """A request that waits or runs now; `views.live` makes it."""
 

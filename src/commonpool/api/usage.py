@@ -7,6 +7,7 @@ import msgspec
 from commonpool.access.permissions import Permission
 from commonpool.api import views
 from commonpool.api.http import Endpoint
+from commonpool.api.looking import look_through
 from commonpool.api.operations import BadRequestError, Operations
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Who
@@ -57,10 +58,12 @@ class RecordsQuery(Kept, frozen=True):
 async def records(operations: Operations, query: RecordsQuery, who: Who) -> Records:
     since_ns, until_ns = between(operations, query)
     filters = who.scope.filters({name: getattr(query, name) for name in RECORD_FILTERS if getattr(query, name)})
-    found = await operations.records(since_ns, until_ns, _place(query.after), query.limit, filters, newest=query.newest)
-    last = found[-1] if len(found) == query.limit else None
-    after = None if last is None else f"{last.arrived_ns}.{last.attempt}.{last.request_id}"
-    return Records(tuple(map(views.attempt, found)), after)
+    found = await look_through(
+        operations, (since_ns, until_ns), _place(query.after), query.limit, filters, newest=query.newest
+    )
+    place = found.after
+    after = None if place is None else f"{place[0]}.{place[2]}.{place[1]}"
+    return Records(tuple(map(views.attempt, found.records)), after, found.looked_ns)
 
 
 def _place(after: str) -> Place | None:

@@ -668,6 +668,9 @@ class Product:
             lambda: self._store.records(since_ns, until_ns, after, limit, filters, newest=newest),
         )
 
+    async def arrival(self, since_ns: int, until_ns: int, number: int, *, newest: bool = False) -> int | None:
+        return await asyncio.to_thread(self._store.arrival, since_ns, until_ns, number, newest=newest)
+
     def feed(self) -> Feed:
         return self._feed
 

@@ -97,6 +97,7 @@ async def show(view: View) -> Response:
         outcomes=OUTCOMES,
         filtered={name: value for name, value in kept.items() if value},
         more=_address(view.query, after=records.after) if records.after else "",
+        looked_ns=records.looked_ns,
     )
 
 

@@ -204,6 +204,12 @@ class Store(
         `newest` the order is turned round.
         """
 
+    def arrival(self, since_ns: int, until_ns: int, number: int, *, newest: bool = False) -> int | None:
+        """When this attempt of a period arrived, counted from its first, with `newest` from its last, from 1 on.
+
+        None where there are fewer. So somebody knows how far a question reaches that may look at so many.
+        """
+
     def before(self, passage: Passage, longest_ns: int) -> Mapping[str, Before]:
         """Who was before a request, by tenant (`core.standing.before`), of attempts that waited that long at most."""
 

@@ -140,6 +140,11 @@ class MemoryStore(
             and all(getattr(record, name) in values for name, values in filters.items())
         )[:limit]
 
+    def arrival(self, since_ns: int, until_ns: int, number: int, *, newest: bool = False) -> int | None:
+        """See `Store.arrival`."""
+        arrived = sorted((record.arrived_ns for record in self._between(since_ns, until_ns)), reverse=newest)
+        return arrived[number - 1] if number <= len(arrived) else None
+
     def before(self, passage: Passage, longest_ns: int) -> Mapping[str, Before]:
         """See `Store.before`."""
         found: dict[str, Before] = {}

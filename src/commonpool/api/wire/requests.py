@@ -101,7 +101,12 @@ class RequestTimeline(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
-    """Records of a period in order of arrival. `after` asks for those that follow, None where these are the last."""
+    """Records of a period in order of arrival. `after` asks for those that follow, None where these are the last.
+
+    A filter looks through so many records at once. Where there may be more it says until when (newest first: back to
+    when) it has looked, and `after` goes on from there.
+    """
 
     records: tuple[Attempt, ...]
     after: str | None
+    looked_ns: int | None = None

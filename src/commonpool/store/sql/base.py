@@ -112,6 +112,11 @@ class SqlStore(ABC):
         with self._snapshot() as connection:
             return usage.records(connection, since_ns, until_ns, after, limit, filters, newest=newest)
 
+    def arrival(self, since_ns: int, until_ns: int, number: int, *, newest: bool = False) -> int | None:
+        """See `Store.arrival`."""
+        with self._snapshot() as connection:
+            return usage.arrival(connection, since_ns, until_ns, number, newest=newest)
+
     def before(self, passage: Passage, longest_ns: int) -> Mapping[str, Before]:
         """See `Store.before`."""
         with self._snapshot() as connection:

@@ -130,6 +130,16 @@ def records(
     )
 
 
+def arrival(connection: Connection, since_ns: int, until_ns: int, number: int, *, newest: bool) -> int | None:
+    """See `Store.arrival`: of the index alone."""
+    rows = connection.query(
+        f"SELECT arrived_ns FROM usage WHERE arrived_ns >= ? AND arrived_ns < ? ORDER BY arrived_ns"  # noqa: S608 - ours
+        f"{' DESC' if newest else ''} LIMIT 1 OFFSET ?",
+        (since_ns, until_ns, number - 1),
+    )
+    return rows[0][0] if rows else None
+
+
 def before(connection: Connection, passage: Passage, longest_ns: int) -> dict[str, Before]:
     """See `Store.before`."""
     started = "(arrived_ns + wait_ns)"

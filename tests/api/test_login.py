@@ -60,6 +60,7 @@ class Page(HTMLParser):
         super().__init__()
         self.forms: dict[str, dict[str, str]] = {}
         self.links: list[str] = []
+        self.languages: dict[str, str] = {}
         self.refresh = ""
         self.scripts = 0
         self.feed(text)
@@ -72,6 +73,8 @@ class Page(HTMLParser):
                 self._fields = self.forms[given["action"]] = {}
             case "input" if "name" in given:
                 self._fields[given["name"]] = given.get("value", "")
+            case "a" if given.get("class") == "language":
+                self.languages[given["lang"]] = given["href"]
             case "a":
                 self.links.append(given["href"])
             case "meta" if given.get("http-equiv") == "refresh":
@@ -115,6 +118,27 @@ def test_somebody_logs_in_and_goes_on_to_where_they_wanted(browser: TestClient) 
     shown = browser.get("/login")
     assert "You are account:bo: viewer." in shown.text
     assert Page(shown.text).forms.keys() == {"/logout", "/login/password"}
+
+
+def test_the_page_is_in_the_language_of_who_reads_it(browser: TestClient) -> None:
+    chinese = {"accept-language": "zh-CN,zh;q=0.9,en;q=0.8"}
+    asked = browser.get("/login?next=/docs", headers=chinese)
+    assert '<html lang="zh">' in asked.text
+    assert "登录" in asked.text
+    there = Page(asked.text).languages
+    assert there == {"en": "/login?language=en&next=/docs"}
+    assert "Log in" in browser.get(there["en"], headers=chinese).text
+    # It is kept, for the console too, until they choose again.
+    assert '<html lang="en"' in browser.get("/", headers=chinese).text
+    assert "Log in" in browser.get("/login", headers=chinese).text
+    assert "登录" in browser.get("/login?language=zh").text
+    refused = browser.post("/login", data={"name": "bo", "password": OTHER}, headers=OWN)
+    assert refused.status_code == 401
+    assert "未能登录：名称、密码或会话无效。" in refused.text  # noqa: RUF001 - and what the API says, marked as English
+    assert '<span lang="en">' in refused.text
+    assert '<html lang="zh">' in browser.get("/login?language=xx").text
+    browser.post("/login", data={"name": "bo", "password": PASSWORD}, headers=OWN)
+    assert "您是 account:bo：viewer。" in browser.get("/login").text  # noqa: RUF001 - Chinese
 
 
 def test_somebody_logs_out(browser: TestClient, product: FakeOperations) -> None:

@@ -51,7 +51,7 @@ def test_certificates_are_read_as_they_are(tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_what_status_warns_of() -> None:
     product = FakeOperations()
-    assert product.alerts().warnings() == ()
+    assert product.alerts().warnings() == {}
     product.configure(sources())
     product.now = NOW
     assert {family.name for family in product.alerts().families()} == {"alerts", "alert_messages"}

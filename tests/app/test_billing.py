@@ -6,7 +6,9 @@ import pytest
 
 from commonpool.api.operations import Billed
 from commonpool.core.billing import Bill
+from commonpool.core.english import english
 from commonpool.core.ledger import Standing
+from commonpool.core.said import say
 from commonpool.store.ledger import Reading
 from tests.api.books import BILLED, HOUR, at, billed, keep, work
 from tests.api.fakes import FakeOperations, sources
@@ -147,7 +149,7 @@ def test_nothing_is_in_the_books_yet() -> None:
     product = billed()
     empty = ask(product, "2027-01-01 00:00", "2027-02-01 00:00", "tenant")
     assert (empty.bill.lines, empty.until_ns) == ((), at("2027-01-01 00:00"))
-    assert empty.notes == ("The first hour of it is closed soon after 2027-01-02 01:00 Europe/Berlin.",)
+    assert empty.notes == (say("note.first", at="2027-01-02 01:00 Europe/Berlin"),)
     (later,) = ask(product, "2027-02-01 00:00", "2027-03-01 00:00", "tenant").notes
-    assert later == "The first hour of it is closed soon after 2027-02-01 01:00 Europe/Berlin."
+    assert english(later) == "The first hour of it is closed soon after 2027-02-01 01:00 Europe/Berlin."
     assert asyncio.run(product.bills().worked(at(SINCE), at(UNTIL), {}, None, 10)) == []

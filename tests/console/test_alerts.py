@@ -6,6 +6,7 @@ import pytest
 
 from commonpool.access.callers import by_admin_key
 from commonpool.access.scope import EVERYTHING
+from commonpool.core.english import english
 from commonpool.core.model import NS_PER_HOUR
 from commonpool.core.underuse import Underuse
 from tests.api.fakes import ADMIN, CONFIG, NOW, FakeOperations, sources
@@ -42,7 +43,7 @@ def test_what_is_wrong_with_what_to_do(product: FakeOperations) -> None:
         page = local.get("/alerts").text
     shown = words(page)
     assert "Guarantee under-used" in shown
-    assert UNDERUSE.sentence in shown
+    assert english(UNDERUSE.said) in shown
     assert 'href="/tenants/support"' in page
     assert "room" in shown
     assert "works" in shown
@@ -102,8 +103,8 @@ def test_who_looks_on_is_not_offered_to_silence_and_others_see_nothing(product: 
     with visiting(product, authorization=ADMIN.decode()) as local:
         product.callers[ADMIN] = by_admin_key("k", "viewer", "support")
         page = local.get("/alerts").text
-        assert UNDERUSE.sentence in words(page)
+        assert english(UNDERUSE.said) in words(page)
         assert f'action="{path}"' not in page
         assert local.post(path, data={"for": "1h"}, headers=OWN_PAGE).status_code == 403
         product.callers[ADMIN] = by_admin_key("k", "viewer", "research")
-        assert UNDERUSE.sentence not in words(local.get("/alerts").text)
+        assert english(UNDERUSE.said) not in words(local.get("/alerts").text)

@@ -59,7 +59,7 @@ def test_what_is_borrowed_names_its_lenders_the_one_with_most_idle_first() -> No
     assert allowance is not None
     assert allowance.lenders == (Lender("c", 2000), Lender("b", 500), Lender("", 1000))
     assert (allowance.own_milli_gpu, allowance.borrowed_milli_gpu, allowance.cause) == (500, 3500, None)
-    assert allowance.text == "Tenant a would borrow 3500 milli_gpu: 2000 of c, 500 of b, 1000 of the unowned part."
+    assert allowance.text == "Tenant a would borrow 3.5 gpu: 2 gpu of c, 0.5 gpu of b, 1 gpu of the unowned part."
 
 
 def test_a_group_with_a_part_of_its_own_lends_at_home_first() -> None:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from commonpool.core import underuse, views
 from commonpool.core.effects import Effect, Start
+from commonpool.core.english import english
 from commonpool.core.events import Released
 from commonpool.core.model import NS_PER_HOUR
 from commonpool.core.underuse import Demand, Underuse
@@ -79,9 +80,9 @@ def test_what_is_in_use_or_reserved_cannot_be_released() -> None:
 
 def test_the_sentence_says_what_to_do() -> None:
     (one,) = found(world([250] * 96))
-    assert one.sentence == (
-        "Tenant a has wanted 0.25 gpu at most for 4 days, of 4 guaranteed; "
-        "`commonpool release a` would give 3 to everybody."
+    assert english(one.said) == (
+        "Tenant a has wanted 0.25 gpu at most for 4 days, of 4 gpu guaranteed; "
+        "`commonpool release a` would give 3 gpu to everybody."
     )
 
 

@@ -17,6 +17,7 @@ from commonpool.api.wire import bill as wire
 from commonpool.api.wire.bill import Amount, Charge
 from commonpool.config.problems import listed
 from commonpool.core.billing import EARNED, Bill, BillLine, combined, unit_costs
+from commonpool.core.english import english
 from commonpool.core.ledger import GPU_HOUR, PLATFORM, Kind, tenant_account
 from commonpool.core.statement import DIMENSIONS, FILTERS, label
 from commonpool.store.ledger import EndPlace
@@ -114,7 +115,8 @@ def _table(operations: Operations, period: Interval, billed: Billed) -> wire.Bil
         lines=tuple(_line(billed.bill, line) for line in billed.bill.lines) if billed.bill.by else (),
         total=_line(billed.bill, combined(billed.bill.lines, "", ())),
         forecast_micro=billed.forecast_micro,
-        notes=billed.notes,
+        notes=tuple(map(english, billed.notes)),
+        said=billed.notes,
     )
 
 

@@ -70,6 +70,7 @@ def shown(feed: Feed, decision: Decision, scope: Scope) -> wire.Decision:
         explanation=decision.explanation,
         milli_gpu=decision.milli_gpu,
         node=decision.node if scope.everything else "",
+        said=decision.said,
     )
 
 

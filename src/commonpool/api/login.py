@@ -16,13 +16,14 @@ from starlette.routing import BaseRoute, Route
 
 from commonpool import __version__
 from commonpool.access import browsers
-from commonpool.access.callers import NOBODY
+from commonpool.access.callers import NOBODY, Caller
 from commonpool.access.logins import CALLBACK, host
 from commonpool.access.passwords import CHARS_MIN
 from commonpool.access.people import People, Visit
 from commonpool.access.problems import AccessError, CredentialError, ForeignPageError
 from commonpool.api import sessions
 from commonpool.api.http import HTML, SAFE
+from commonpool.api.languages import COOKIE, LANGUAGES, Words, chosen, keep, load
 from commonpool.api.operations import OperationError, Operations, UnavailableError
 from commonpool.api.refusals import headers_of, refusal
 from commonpool.api.visits import visit_of
@@ -65,14 +66,15 @@ def routes(operations: Operations) -> list[BaseRoute]:
 
 
 class _Pages:
-    """One page in its several states, and what its forms do."""
+    """One page in its several states, and what its forms do; in the language of whoever reads it."""
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
         environment = jinja2.Environment(
             autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
         )
-        environment.globals.update(version=__version__, chars_min=CHARS_MIN)
+        environment.globals.update(version=__version__, chars_min=CHARS_MIN, languages=LANGUAGES)
+        self._words = load()
         file = resources.files("commonpool.api") / "pages" / "login.html"
         self._template = environment.from_string(file.read_text("utf-8"))
 
@@ -90,7 +92,7 @@ class _Pages:
             except ClientDisconnect:
                 return Response(status_code=400)  # nobody reads it
             except (AccessError, StoreError) as error:
-                return self._refused(visit, error)
+                return self._refused(request, error)
 
         return answer
 
@@ -99,8 +101,8 @@ class _Pages:
         try:
             me = await self._people.caller("GET", visit)
         except CredentialError:  # what the browser has is of no more use
-            return self._page(visit, after=after, headers={sessions.COOKIE: await self._people.log_out(visit)})
-        return self._page(visit, after=after) if me is None else self._page(visit, me=me, title="You")
+            return self._page(request, after=after, headers={sessions.COOKIE: await self._people.log_out(visit)})
+        return self._page(request, after=after) if me is None else self._page(request, me=me, title="login.you")
 
     async def log_in(self, request: Request, visit: Visit) -> Response:
         form = await _form(request, visit)
@@ -109,7 +111,7 @@ class _Pages:
             opened = await self._people.log_in(name, form.get("password", ""), visit)
         except AccessError as error:
             await sessions.refused(self._operations, visit, LOGIN, name)
-            return self._refused(visit, error, after=after)
+            return self._refused(request, error, after=after)
         sessions.note(self._operations, visit, LOGIN, opened.caller, allowed=True)
         return _onward(after, opened.cookie)
 
@@ -123,7 +125,7 @@ class _Pages:
         try:
             opened = await self._people.change_password(form.get("current", ""), form.get("new", ""), visit)
         except AccessError as error:
-            return self._refused(visit, error, me=me, title="You")
+            return self._refused(request, error, me=me, title="login.you")
         return _onward(LOGIN, opened.cookie)
 
     async def to_issuer(self, request: Request, visit: Visit) -> Response:
@@ -135,30 +137,48 @@ class _Pages:
             opened, after = await self._people.finish(dict(request.query_params), visit)
         except AccessError as error:
             sessions.note(self._operations, visit, CALLBACK, NOBODY, allowed=False)
-            return self._refused(visit, error)
+            return self._refused(request, error)
         sessions.note(self._operations, visit, CALLBACK, opened.caller, allowed=True)
-        page = self._page(visit, me=opened.caller, onward=after)
+        page = self._page(request, me=opened.caller, onward=after)
         for cookie in (opened.cookie, self._people.over(visit)):
             page.headers.append(sessions.COOKIE, cookie)
         return page
 
-    def _refused(self, visit: Visit, error: Exception, **said: Any) -> Response:
+    def _refused(self, request: Request, error: Exception, **said: Any) -> Response:
         why: OperationError = refusal(error) if isinstance(error, AccessError) else UnavailableError(str(error))
-        problem = str(why).rstrip(".")
-        return self._page(visit, status=why.status, headers=headers_of(why), problem=problem, **said)
+        return self._page(request, status=why.status, headers=headers_of(why), problem=why, **said)
 
-    def _page(self, visit: Visit, *, status: int = 200, headers: dict[str, str] | None = None, **said: Any) -> Response:
-        issuer = self._people.issuer()
+    def _page(
+        self, request: Request, *, status: int = 200, headers: dict[str, str] | None = None, **said: Any
+    ) -> Response:
+        visit, issuer = visit_of(request), self._people.issuer()
+        wanted = request.query_params.get("language", "")
+        read = wanted if wanted in LANGUAGES else request.cookies.get(COOKIE, "")
+        words = self._words[chosen(read, request.headers.get("accept-language", ""))]
         usual = {
-            "title": "Log in",
-            "problem": "",
+            "t": words,
+            "title": "login.title",
+            "problem": None,
+            "roles": _roles(said.get("me"), words),
             "me": None,
             "onward": "",
             "after": "/",
             "issuer": host(issuer) if issuer else "",
             "open_line": not (visit.here or self._people.is_secure(visit)),
         }
-        return Response(self._template.render(usual | said), status, {**FORMS, **(headers or {})}, HTML)
+        page = Response(self._template.render(usual | said), status, {**FORMS, **(headers or {})}, HTML)
+        if wanted in LANGUAGES:
+            keep(page, COOKIE, wanted)
+        return page
+
+
+def _roles(me: Caller | None, words: Words) -> str:
+    """What somebody is, by the names of the policies."""
+    roles = [
+        each.role if each.tenant is None else words("login.in_tenant", role=each.role, tenant=each.tenant)
+        for each in (me.bindings if me else ())
+    ]
+    return words("login.between").join(roles) or words("login.no_role")
 
 
 def _onward(where: str, cookie: str) -> Response:

@@ -30,6 +30,7 @@ from commonpool.core.burn import Promise
 from commonpool.core.hints import Hint
 from commonpool.core.ledger import Posting
 from commonpool.core.model import Job, UsageRecord, Wait
+from commonpool.core.said import Said
 from commonpool.core.standing import Before, Passage, Standing
 from commonpool.core.telling import Silence
 from commonpool.core.trial import Trial
@@ -143,7 +144,7 @@ class Billed(msgspec.Struct, frozen=True):
     until_ns: int
     closed: bool
     forecast_micro: int | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Said, ...] = ()
 
 
 class Month(msgspec.Struct, frozen=True):
@@ -411,8 +412,11 @@ class Operations(Protocol):
     def standing(self, request_id: str) -> Standing | None:
         """Where a request that waits stands in its line."""
 
-    def running(self, request_id: str) -> Passed | None:
-        """The attempt at a request or job that runs now."""
+    async def running(self, request_id: str) -> Passed | None:
+        """The attempt at a request or job that runs now; the gateway of another node may be asked about it."""
+
+    def recovered(self) -> bool:
+        """Whether all that was open before the start is known by now: what is not, is not open."""
 
     async def before(self, passage: Passage) -> Mapping[str, Before]:
         """Who was before a request, by tenant: of what ended before the call, and of what waits or runs."""

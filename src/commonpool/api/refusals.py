@@ -1,5 +1,8 @@
 """What people are told who are not let in: the errors of `access` as those of the API."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from commonpool.access import problems
 from commonpool.api.operations import BadRequestError, ConflictError, NotFoundError, OperationError, UnavailableError
 from commonpool.core.model import NS_PER_S
@@ -21,6 +24,24 @@ class NotSoError(OperationError):
     code = "forbidden"
 
 
+class ForeignPageError(NotSoError):
+    """A page of another origin sent it."""
+
+    code = "foreign_page"
+
+
+class OpenLineError(NotSoError):
+    """A password would go over a line that others can read."""
+
+    code = "open_line"
+
+
+class NoRoleError(NotSoError):
+    """Nobody has given this person anything to do here."""
+
+    code = "no_role"
+
+
 class TooManyError(OperationError):
     """Later. `wait_s` says when."""
 
@@ -31,6 +52,13 @@ class TooManyError(OperationError):
     def __init__(self, message: str, wait_s: int) -> None:
         super().__init__(message)
         self.wait_s = wait_s
+
+
+_NOT_SO: Final[Mapping[type[problems.AccessError], type[NotSoError]]] = {
+    problems.ForeignPageError: ForeignPageError,
+    problems.OpenLineError: OpenLineError,
+    problems.NoRoleError: NoRoleError,
+}
 
 
 def refusal(error: problems.AccessError) -> OperationError:
@@ -46,7 +74,7 @@ def refusal(error: problems.AccessError) -> OperationError:
         case problems.AccountError():
             return _of_account(error)
         case _:
-            return NotSoError(said)
+            return _NOT_SO.get(type(error), NotSoError)(said)
 
 
 def _of_account(error: problems.AccountError) -> OperationError:

@@ -11,18 +11,21 @@ from commonpool.api.requests import ById
 from commonpool.api.subjects import Who
 from commonpool.api.wire import requests as wire
 from commonpool.api.wire.bill import AttemptPostings
-from commonpool.config.quantities import format_gpu
-from commonpool.core import explain
-from commonpool.core.explain import duration
+from commonpool.core import explain, story
+from commonpool.core.english import english
 from commonpool.core.model import Loan, UsageRecord, Wait
+from commonpool.core.said import Said, clauses, say
 from commonpool.core.standing import NONE, Before, Passage, Standing
 
 
 async def timeline(operations: Operations, query: ById, who: Who) -> wire.RequestTimeline:
     live = operations.live(query.id)  # first: what ends meanwhile is among the records then
-    passed, standing = operations.running(query.id), operations.standing(query.id)
+    standing, passed = operations.standing(query.id), await operations.running(query.id)
     now_ns = operations.now_ns()
     ended = tuple(map(trace.shown, await operations.bills().settled(query.id)))
+    attempt = passed.record.attempt if passed else standing.attempt if standing else 0
+    if any(each.attempt.attempt == attempt for each in ended):
+        live = None  # it has ended since it was looked at
     of: wire.LiveRequest | UsageRecord
     if ended:
         of = ended[-1].attempt
@@ -33,7 +36,8 @@ async def timeline(operations: Operations, query: ById, who: Who) -> wire.Reques
         arrived_ns = standing.arrived_ns if standing else passed.record.arrived_ns if passed else now_ns
     if live is not None:
         state = live.state
-    steps = [wire.Step(arrived_ns, "arrived", 1, f"it came for {of.model or 'devices'}", 0)]
+    came = say("step.arrived", model=of.model) if of.model else say("step.arrived_job")
+    steps = [wire.Step(arrived_ns, "arrived", 1, english(came), 0, said=came)]
     waiting_since = arrived_ns
     for each in ended:
         steps += await _ended(operations, each, waiting_since, who.scope)
@@ -68,12 +72,13 @@ async def _ended(operations: Operations, each: AttemptPostings, since_ns: int, s
         steps.append(_dispatched(operations, record, record.loans, scope))
     if record.first_token_ns:
         steps.append(_first_token(record, record.arrived_ns + record.first_token_ns))
+    said = story.ended(record)
     steps.append(
         wire.Step(
             ended_ns,
             "ended",
             record.attempt,
-            explain.ended(record),
+            english(said),
             record.total_ns,
             milli_gpu=record.milli_gpu,
             outcome=record.outcome.value,
@@ -81,6 +86,7 @@ async def _ended(operations: Operations, each: AttemptPostings, since_ns: int, s
             tokens_in=record.tokens_in,
             tokens_out=record.tokens_out,
             cost_micro=None if each.problem else each.cost_micro,
+            said=said,
         )
     )
     return steps
@@ -104,16 +110,19 @@ async def _until_dispatch(
         return []
     before = await _before(operations, record, Passage(record.request_id, record.model, since_ns, until_ns), scope)
     length = until_ns - since_ns
-    said = f"it waited {explain.sentence(length, waits)}{_crowd(before, record.tenant)}"
-    return [wire.Step(since_ns, "queued", record.attempt, said, length, explain.parts(waits), before)]
+    said = say("step.waited", wait=story.waited(length, waits), crowd=_crowd(before, record.tenant))
+    parts = explain.parts(waits)
+    return [wire.Step(since_ns, "queued", record.attempt, english(said), length, parts, before, said=said)]
 
 
 async def _waiting(
     operations: Operations, request_id: str, live: wire.LiveRequest, standing: Standing, now_ns: int, scope: Scope
 ) -> wire.Step:
     before = await _before(operations, live, Passage(request_id, live.model, standing.queued_ns, now_ns), scope)
-    said = f"it is {live.explanation}{_crowd(before, live.tenant)}"
-    return wire.Step(standing.queued_ns, "queued", standing.attempt, said, live.wait_ns, live.waits, before)
+    said = say("step.waits", wait=story.waited(live.wait_ns, live.waits), crowd=_crowd(before, live.tenant))
+    return wire.Step(
+        standing.queued_ns, "queued", standing.attempt, english(said), live.wait_ns, live.waits, before, said=said
+    )
 
 
 async def _before(
@@ -142,39 +151,45 @@ def _named(found: Mapping[str, Before], own: str, scope: Scope) -> tuple[dict[st
     return named, others
 
 
-def _crowd(before: tuple[wire.Before, ...], tenant: str) -> str:
+def _crowd(before: tuple[wire.Before, ...], tenant: str) -> Said:
     """How many were there when it came, and how many of others were served meanwhile."""
     own = sum(row.waiting for row in before if row.tenant == tenant)
     others = sum(row.waiting for row in before if row.tenant != tenant)
     served = sum(row.served for row in before if row.tenant != tenant)
-    said = "; when it came "
-    said += f"{own:,} of its tenant and {others:,} of others waited" if own or others else "nobody waited"
-    return said + (f", and {served:,} of others were served meanwhile" if served else "")
+    return clauses(
+        say("step.some_waited", own=own, others=others) if own or others else say("step.none_waited"),
+        say("step.served", served=served) if served else None,
+    )
 
 
 def _dispatched(operations: Operations, record: UsageRecord, loans: tuple[Loan, ...], scope: Scope) -> wire.Step:
-    said = f"it started on {record.replica or format_gpu(record.milli_gpu)}"
-    if loans:
-        said += f" and borrowed {', '.join(_loans(loans))}"
+    borrowed = tuple(_loans(loans))
+    said = clauses(
+        say("step.on_replica", replica=record.replica)
+        if record.replica
+        else say("step.on_gpus", milli_gpu=record.milli_gpu),
+        say("step.borrowed", loans=borrowed) if borrowed else None,
+    )
     return wire.Step(
         record.arrived_ns + record.wait_ns,
         "dispatched",
         record.attempt,
-        said,
+        english(said),
         record.wait_ns,
         replica=record.replica,
         node=_node(operations, record.replica) if scope.everything else "",
         milli_gpu=record.milli_gpu,
         loans=loans,
+        said=said,
     )
 
 
-def _loans(loans: tuple[Loan, ...]) -> Iterator[str]:
+def _loans(loans: tuple[Loan, ...]) -> Iterator[Said]:
     lent: dict[str, int] = {}
     for loan in loans:
         lent[loan.lender] = max(lent.get(loan.lender, 0), loan.milli_gpu)
     for lender, milli_gpu in lent.items():
-        yield f"{format_gpu(milli_gpu)} of {lender or 'the unowned part'}"
+        yield story.loan(lender, milli_gpu)
 
 
 def _node(operations: Operations, replica_id: str) -> str:
@@ -184,8 +199,8 @@ def _node(operations: Operations, replica_id: str) -> str:
 
 def _first_token(record: UsageRecord, at_ns: int) -> wire.Step:
     after_ns = at_ns - record.arrived_ns
-    said = f"its first token came {duration(after_ns)} after it did"
-    return wire.Step(at_ns, "first_token", record.attempt, said, after_ns)
+    said = say("step.first_token", length_ns=after_ns)
+    return wire.Step(at_ns, "first_token", record.attempt, english(said), after_ns, said=said)
 
 
 ENDPOINTS = (

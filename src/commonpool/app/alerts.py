@@ -15,11 +15,13 @@ from commonpool.control.alerting import rules
 from commonpool.control.alerting.courier import Courier, Outside, UndeliveredError
 from commonpool.control.alerting.rules import Away, Booked, Ends, Facts, Running, Waiting
 from commonpool.control.alerting.watch import Alerts
+from commonpool.control.nodes import Listening
 from commonpool.core import views
 from commonpool.core.alerts import Trouble
 from commonpool.core.burn import Promise
 from commonpool.core.firing import Episode, Pending
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
+from commonpool.core.said import Said
 from commonpool.core.state import State
 from commonpool.core.telling import Silence
 from commonpool.core.underuse import Underuse
@@ -61,7 +63,7 @@ class Closed(Protocol):
 
 class Lookout:
     """Collects the facts. `state` is the core's, `books` the loop that closes hours, `away` says what cannot be kept,
-    `behind_ns` how far the machine's clock was behind.
+    `gateways` where those of other processes listen, `behind_ns` how far the machine's clock was behind.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Lookout:
         books: Closed,
         away: Callable[[], Away],
         promises: Callable[[], Sequence[Promise]],
+        gateways: Callable[[], Sequence[Listening]],
         behind_ns: int,
     ) -> None:
         self._known = known
@@ -79,6 +82,7 @@ class Lookout:
         self._books = books
         self._away = away
         self._promises = promises
+        self._gateways = gateways
         self._behind_ns = behind_ns
         self._certificates: tuple[Ends, ...] = ()
         self._read: tuple[object, int] = (None, 0)
@@ -118,6 +122,7 @@ class Lookout:
                 for pool, inventory in state.inventories.items()
                 for holder, node in inventory.stray()
             ],
+            gateways=self._gateways(),
             certificates=self._certificates,
             behind_ns=self._behind_ns,
         )
@@ -171,11 +176,14 @@ class Alerting:
         books: Closed,
         away: Callable[[], Away],
         promises: Callable[[], Sequence[Promise]],
+        gateways: Callable[[], Sequence[Listening]],
         behind_ns: int,
         courier: Courier | None = None,
     ) -> None:
         self._known = known
-        self._lookout = Lookout(known, state=state, books=books, away=away, promises=promises, behind_ns=behind_ns)
+        self._lookout = Lookout(
+            known, state=state, books=books, away=away, promises=promises, gateways=gateways, behind_ns=behind_ns
+        )
         self._alerts = Alerts(
             store,
             Outside(known.config().outgoing) if courier is None else courier,
@@ -192,12 +200,13 @@ class Alerting:
         """Nothing is sent any more."""
         await self._alerts.stop()
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> dict[str, Said | None]:
         """The sentences of what is wrong: of all that needs no time to be so, and of the rest what fires."""
         active = self._alerts.firing.active
         found = rules.troubles(self._lookout.facts())
-        said = [each.sentence for each in found if not each.condition.for_ns or each.id in active]
-        return (*said, *(each.trouble.sentence for each in active.values() if each.trouble.name == "channel_failing"))
+        wrong = [each for each in found if not each.condition.for_ns or each.id in active]
+        wrong += [each.trouble for each in active.values() if each.trouble.name == "channel_failing"]
+        return {each.sentence: each.said for each in wrong}
 
     def families(self) -> Iterator[Family]:
         """How many alerts fire, and how telling goes."""
@@ -272,6 +281,7 @@ class Alerting:
             ended_ns=known.ended_ns if isinstance(known, Episode) else None,
             silenced_until_ns=None if silence is None else silence.until_ns,
             silenced_by="" if silence is None or foreign else silence.by,
+            said=trouble.said,
         )
 
 

@@ -19,6 +19,7 @@ from commonpool.control.books import REMEMBERED_NS
 from commonpool.core.billing import Bill, Day, Lent, bill, forecast, matrix
 from commonpool.core.ledger import Kind, LedgerError, Rates, tenant_account
 from commonpool.core.model import NS_PER_HOUR, UNPRICED, UsageRecord
+from commonpool.core.said import Said, say
 from commonpool.core.settling import hours_of, settle
 from commonpool.core.statement import CORRECTION, FINEST, WORK, Statement, added, fold
 from commonpool.store.contract import Filters, Store
@@ -224,20 +225,22 @@ class Bills:
                     f" add one that holds from then on, or earlier, to prices.gpu_hour.{pool}"
                 )
 
-    def _behind(self, end_ns: int) -> tuple[str, ...]:
+    def _behind(self, end_ns: int) -> tuple[Said, ...]:
         behind = {pool: at for pool, at in self._next_hours(end_ns) if at + BEHIND_NS <= self._now()}
         if len(behind) > 1:
             behind.pop("", None)  # the same stops them
         return tuple(
-            f"The books of {_named(pool)} stop at {self._moment(hour_ns)}; `commonpool status` says why."
+            say("note.behind", pool=pool, at=self._moment(hour_ns))
+            if pool
+            else say("note.readings_behind", at=self._moment(hour_ns))
             for pool, hour_ns in behind.items()
         )
 
-    def _first(self, start_ns: int) -> str:
+    def _first(self, start_ns: int) -> Said:
         """When there is something to be seen of a period that nothing is in the books of."""
         begins = [begin for pool in self._pools() if (begin := self._booked(pool)) is not None]
         first_ns = max(start_ns, min(begins, default=self._hour_of(self._now())))
-        return f"The first hour of it is closed soon after {self._moment(first_ns + NS_PER_HOUR)}."
+        return say("note.first", at=self._moment(first_ns + NS_PER_HOUR))
 
     def _moment(self, at_ns: int) -> str:
         return text.local(at_ns, self._config().billing.time_zone)

@@ -62,9 +62,11 @@ from commonpool.control.seat import State, Told
 from commonpool.control.waits import WaitBooks
 from commonpool.core import moves, pictures
 from commonpool.core import views as core_views
+from commonpool.core.english import english
 from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
 from commonpool.core.model import NO_LIMITS, NS_PER_S, UsageRecord
+from commonpool.core.said import Said, say
 from commonpool.core.standing import Before, Passage, Standing, together
 from commonpool.core.trial import Trial
 from commonpool.core.underuse import Underuse
@@ -121,7 +123,7 @@ class Product:
         self._new_keys: tuple[NewKey, ...] = ()
         self._tasks = Tasks()
         self._applying = asyncio.Lock()
-        self._notes: list[str] = []
+        self._notes: list[Said] = []
         self._gateway_port = self._control_port = 0
         # 1. What is kept, and who may come in.
         self._authority = Authority(policy_files.load(config.access.policies))
@@ -219,6 +221,7 @@ class Product:
             books=self._books,
             away=self._away,
             promises=lambda: self._wait_books.promises,
+            gateways=house.listening,
             behind_ns=self._clock.behind_ns,
         )
         self._measure()
@@ -325,7 +328,7 @@ class Product:
     def started(self) -> Started:
         listen = self._config.listen
         return Started(
-            gateway=listening.url(listen.gateway.host, self._gateway_port, listen.gateway_tls),
+            gateway=self._gateway_url(),
             control=listening.url(listen.control.host, self._control_port, listen.control_tls),
             models=tuple(self._config.models),
             tenants=tuple(self._config.policy.tenants),
@@ -389,10 +392,7 @@ class Product:
         if last and _named(last.sources) == _named(self._sources.files):
             revision = last.revision
         elif last:
-            self._notes.append(
-                f"Started with {self._sources.main}; revision {last.revision}, applied to the running product, was "
-                "different. Put its changes into the file to keep them."
-            )
+            self._notes.append(say("note.file_wins", file=self._sources.main, revision=str(last.revision)))
         if revision != (last.revision if last else 0):
             self._store.add_config(ConfigRevision(revision, self._started_ns, self._sources.files))
         return msgspec.structs.replace(config, policy=msgspec.structs.replace(config.policy, revision=revision))
@@ -416,6 +416,11 @@ class Product:
         self._meter.record(record)
         self._waits.record(record, self._clock())
 
+    def _gateway_url(self) -> str:
+        listen = self._config.listen
+        at = self._house.gateway(Address(listen.gateway.host, self._gateway_port))
+        return listening.url(at.host, at.port, listen.gateway_tls)
+
     def _in_flight(self, replica_id: str) -> int:
         return core_views.in_flight(self._desk.machine.state, replica_id)
 
@@ -431,6 +436,7 @@ class Product:
         machine, clock, add = self._desk.machine, self._clock, self._telemetry.add
         add(lambda: gauges.families(machine.state, clock(), self.underuse()))
         add(lambda: telemetry.replicas(self.replicas(), self._supervisor.status(), self._config.models, clock()))
+        add(lambda: telemetry.gateways(self._house.listening()))
         add(lambda: telemetry.keeping(self._journal, self._writer))
         add(lambda: telemetry.books(self._books, clock()))
         add(lambda: telemetry.decided(self._feed.decisions))
@@ -450,8 +456,10 @@ class Product:
         )
         return Away(*(said or "" for said in found))
 
-    def _warnings(self) -> tuple[str, ...]:
-        return (*self._config.warnings, *self._notes, *self._alerting.warnings())
+    def _warnings(self) -> dict[str, Said | None]:
+        """What is not good, each sentence with its name, where it has one."""
+        notes = {english(note): note for note in self._notes}
+        return {**dict.fromkeys(self._config.warnings), **notes, **self._alerting.warnings()}
 
     def _budgets_now(self) -> dict[str, core_views.BudgetView]:
         """Of the tenants that have one."""
@@ -500,6 +508,7 @@ class Product:
             summary = self._waits.summary(tenant, now)
             return summary.p50_ns, summary.p99_ns
 
+        warnings = self._warnings()
         return Status(
             version=__version__,
             revision=self._config.policy.revision,
@@ -511,13 +520,12 @@ class Product:
             replicas=self.replicas(),
             models=views.models(core_views.models(state)),
             loans=views.loans(core_views.loans(state)),
-            warnings=self._warnings(),
+            warnings=tuple(warnings),
             devices=pictures.devices(state),
             jobs=pictures.jobs(state),
             resources=pictures.resources(state),
-            gateway=listening.url(
-                self._config.listen.gateway.host, self._gateway_port, self._config.listen.gateway_tls
-            ),
+            gateway=self._gateway_url(),
+            said={sentence: said for sentence, said in warnings.items() if said is not None},
         )
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
@@ -677,9 +685,14 @@ class Product:
     def standing(self, request_id: str) -> Standing | None:
         return self._desk.machine.standing(request_id, self._clock())
 
-    def running(self, request_id: str) -> Passed | None:
+    async def running(self, request_id: str) -> Passed | None:
         record = self._desk.machine.noted(request_id, self._clock())
-        return None if record is None else Passed(record, self._desk.first_token_at(request_id))
+        if record is None:
+            return None
+        return Passed(record, await self._house.first_token_at(self._desk, request_id))
+
+    def recovered(self) -> bool:
+        return self._recovered
 
     async def before(self, passage: Passage) -> Mapping[str, Before]:
         open_now = self._desk.machine.before(passage)

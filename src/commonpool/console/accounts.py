@@ -31,7 +31,7 @@ async def add(view: View, form: Form) -> Response:
     try:
         await view.send("POST", API, wire.Account, new)
     except RefusedError as error:
-        return await _page(view, Problem(error.status, str(error)), error.status)
+        return await _page(view, error.problem, error.status)
     return view.go(HERE, said="accounts.added")
 
 
@@ -41,7 +41,7 @@ async def set_password(view: View, form: Form) -> Response:
             "POST", f"{_of(view)}/password", wire.Account, wire.NewPassword(form.fields.get("password", ""))
         )
     except RefusedError as error:
-        return await _page(view, Problem(error.status, str(error)), error.status)
+        return await _page(view, error.problem, error.status)
     return view.go(HERE, said="accounts.password_set")
 
 

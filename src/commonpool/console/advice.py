@@ -90,7 +90,7 @@ async def apply(view: View, form: Form) -> Response:
     try:
         await view.send("POST", "/admin/v1/config/apply", Changes, advised.wanted)
     except RefusedError as error:
-        return await _page(view, Problem(error.status, str(error)))
+        return await _page(view, error.problem)
     return view.go("/advice", said="advice.applied")
 
 
@@ -100,7 +100,7 @@ async def release(view: View, form: Form) -> Response:
         new = NewRelease(form.get("tenant"), _gpus(amount) if amount else None, form.get("reason"))
         await view.send("POST", "/admin/v1/releases", Release, new)
     except RefusedError as error:
-        return await _page(view, Problem(error.status, str(error)))
+        return await _page(view, error.problem)
     return view.go("/advice", said="advice.released")
 
 
@@ -114,7 +114,7 @@ async def grant(view: View, form: Form) -> Response:
         new = NewGrant(form.get("tenant"), _gpus(form.get("gpus")), _length(form.get("for", GRANT)))
         await view.send("POST", "/admin/v1/grants", Grant, new)
     except RefusedError as error:
-        return await _page(view, Problem(error.status, str(error)))
+        return await _page(view, error.problem)
     return view.go("/advice", said="advice.granted_now")
 
 

@@ -20,26 +20,35 @@ _OF_THE_BODY = frozenset({b"content-type", b"content-length", b"transfer-encodin
 _CREDENTIALS = frozenset({b"authorization", b"cookie"})
 
 SUCCESS = range(200, 300)
+CODES = {400: "bad_request", 403: "forbidden", 404: "not_found", 409: "conflict", 413: "too_large", 500: "internal"}
 
 T = TypeVar("T")
 
 Value = str | int | Sequence[str] | None
 
 
-class RefusedError(Exception):
-    """The API did not do it; `status` and the text are what it said instead, `problems` those of a configuration."""
-
-    def __init__(self, status: int, message: str, problems: tuple[config.Problem, ...] = ()) -> None:
-        super().__init__(message)
-        self.status = status
-        self.problems = problems
-
-
 class Problem(msgspec.Struct, frozen=True):
-    """What the API said instead of an answer, for a part of a page that can do without."""
+    """What the API said instead of an answer, for a part of a page that can do without: `code` and `param` as its."""
 
     status: int
     message: str
+    code: str = ""
+    param: str = ""
+
+
+class RefusedError(Exception):
+    """The API did not do it; `status` and the text are what it said instead, `problems` those of a configuration.
+
+    What the console refuses by itself has the code that the API has for this status, or one that is given.
+    """
+
+    def __init__(
+        self, status: int, message: str, problems: tuple[config.Problem, ...] = (), code: str = "", param: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problems = problems
+        self.problem = Problem(status, message, code or CODES.get(status, ""), param)
 
 
 async def ask(
@@ -58,7 +67,7 @@ async def ask(
     """
     status, content = await _call(request, method, path, _query(query or {}), body, key)
     if status not in SUCCESS:
-        raise RefusedError(status, *_said(content))
+        raise _refused(status, content)
     return msgspec.json.decode(content, type=answer)
 
 
@@ -67,12 +76,12 @@ def _query(query: Mapping[str, Value]) -> bytes:
     return urlencode(given, doseq=True).encode()
 
 
-def _said(content: bytes) -> tuple[str, tuple[config.Problem, ...]]:
+def _refused(status: int, content: bytes) -> RefusedError:
     try:
         error = msgspec.json.decode(content, type=wire.Failure).error
     except msgspec.DecodeError:
-        return content.decode("utf-8", "replace"), ()
-    return error.message, error.problems
+        return RefusedError(status, content.decode("utf-8", "replace"))
+    return RefusedError(status, error.message, error.problems, error.code, error.param or "")
 
 
 async def _call(request: Request, method: str, path: str, query: bytes, body: Any, key: str) -> tuple[int, bytes]:

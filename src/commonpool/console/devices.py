@@ -180,7 +180,7 @@ async def placed(view: View, form: Form) -> Response:
     try:
         return await _page(view, form, await _ask(view, form), None)
     except RefusedError as error:
-        return await _page(view, form, None, Problem(error.status, str(error)))
+        return await _page(view, form, None, error.problem)
 
 
 PAGES = (

@@ -21,13 +21,15 @@ from starlette.routing import BaseRoute, Route
 from commonpool import __version__
 from commonpool.access import browsers
 from commonpool.access.permissions import Permission
+from commonpool.api.languages import COOKIE, LANGUAGES, Words, chosen
 from commonpool.api.login import FORMS
 from commonpool.api.visits import headers_of
 from commonpool.api.wire import people as wire
-from commonpool.console import figures, files, languages
+from commonpool.console import figures, files, languages, saying
 from commonpool.console.asking import Problem, RefusedError, Value, ask
-from commonpool.console.languages import Words
 from commonpool.console.sharing import Shared
+from commonpool.core import story
+from commonpool.core.said import say
 
 HEADERS: Final = FORMS
 FORM_BYTES_MAX: Final = 1024 * 1024  # a configuration in a text area fits
@@ -39,7 +41,7 @@ SHOWN_S: Final = 4.0  # how old a refresh may be that somebody else has asked fo
 WITHIN_S: Final = 2.0  # a page waits so long for a part of it
 SLOW_S: Final = 60.0  # the same of an answer that changes slowly; the books are closed by the hour
 THEMES: Final = ("auto", "light", "dark")
-LANGUAGE, THEME, ZONE = "commonpool-language", "commonpool-theme", "commonpool-zone"  # cookies
+THEME, ZONE = "commonpool-theme", "commonpool-zone"  # cookies
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,2}")
 
 Group = Literal["now", "work", "money", "access"]
@@ -145,7 +147,7 @@ class View:
         try:
             return await self.get(path, answer, **query)
         except RefusedError as error:
-            return Problem(error.status, str(error))
+            return error.problem
 
     async def wish(self, needs: Permission, path: str, answer: type[T], **query: Value) -> T | Problem:
         """The same, but not asked where the reader has this permission nowhere: the audit log is not for layouts."""
@@ -209,9 +211,11 @@ class House:
         self.environment.globals.update(
             version=__version__,
             files=self.files.addresses,
-            languages=languages.LANGUAGES,
+            languages=LANGUAGES,
             themes=THEMES,
             figures=figures,
+            named=say,
+            story=story,
         )
         self.environment.tests["problem"] = lambda value: isinstance(value, Problem)
 
@@ -235,6 +239,7 @@ class House:
             may=view.may,
             may_platform=view.may_platform,
             t=view.words,
+            say=lambda said: saying.sentence(view.words, said),
             look=view.look,
             here=quote(view.request.url.path) + (f"?{urlencode(query)}" if query else ""),
             menu=self._menu(view),
@@ -275,13 +280,11 @@ class House:
         return serve
 
     def _refused(self, view: View, error: RefusedError) -> Response:
-        return view.render("refused.html", code=error.status, problem=Problem(error.status, str(error)))
+        return view.render("refused.html", code=error.status, problem=error.problem)
 
     def look(self, request: Request) -> Look:
         """As the reader's cookies say, else their browser; the zone is UTC until the browser has said its own."""
-        language = request.cookies.get(LANGUAGE, "")
-        if language not in languages.LANGUAGES:
-            language = languages.preferred(request.headers.get("accept-language", ""))
+        language = chosen(request.cookies.get(COOKIE, ""), request.headers.get("accept-language", ""))
         theme = request.cookies.get(THEME, "")
         zone = _zone(request.cookies.get(ZONE, ""))
         return Look(
@@ -323,7 +326,8 @@ async def together(*questions: Awaitable[Any]) -> list[Any]:
 async def _form(request: Request) -> Form:
     """The fields of a form, if it is one of ours. Raises RefusedError."""
     if not browsers.is_own_page(headers_of(request)):
-        raise RefusedError(403, "this form was not sent by a page of this host; open the page and try again")
+        said = "this form was not sent by a page of this host; open the page and try again"
+        raise RefusedError(403, said, code="foreign_page")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

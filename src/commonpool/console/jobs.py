@@ -77,7 +77,7 @@ async def _tail(view: View, path: str) -> Tail | Problem:
             if not part.more:
                 break
     except RefusedError as error:
-        return Problem(error.status, str(error))
+        return error.problem
     return Tail(text, whole, at if part.more else "")
 
 
@@ -98,7 +98,7 @@ async def submit(view: View, form: Form) -> Response:
     try:
         job = await view.send("POST", "/admin/v1/jobs", Job, _asked(form))
     except RefusedError as error:
-        return await _form(view, form, Problem(error.status, str(error)))
+        return await _form(view, form, error.problem)
     return view.go(f"/jobs/{job.id}", said="job.submitted")
 
 

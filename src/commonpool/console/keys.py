@@ -73,7 +73,7 @@ async def make(view: View, form: Form) -> Response:
     try:
         made = await view.send("POST", "/admin/v1/keys", CreatedKey, _wanted(form, view.now_ns))
     except RefusedError as error:
-        return await _page(view, Problem(error.status, str(error)), error.status)
+        return await _page(view, error.problem, error.status)
     return view.render("key_made.html", code=201, made=made)
 
 
@@ -98,7 +98,7 @@ async def rotate(view: View, form: Form) -> Response:
     try:
         overlap_ns = parse_duration(form.get("overlap", OVERLAP) or "0s")
     except QuantityError as error:
-        return await _page(view, Problem(400, str(error)), 400)
+        return await _page(view, Problem(400, str(error), "bad_request"), 400)
     body = Rotation(overlap_ns)
     made = await view.send("POST", f"/admin/v1/keys/{view.path['id']}/rotate", CreatedKey, body)
     return view.render("key_made.html", code=201, made=made)

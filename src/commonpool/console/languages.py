@@ -1,87 +1,10 @@
-"""The words of the console: a folder of TOML files for each language, one file for each page, `page.key` in templates.
+"""The words of the console, with those of the log-in page and of refusals (`api.languages`)."""
 
-A message may have `{names}`, which are filled in, and may be two: `one` and `other`, chosen by `count`.
-"""
-
-import tomllib
-from collections.abc import Mapping
-from importlib import resources
-from typing import Any, Final
-
-import msgspec
-
-LANGUAGES: Final = {"en": "English", "zh": "中文"}
-USUAL: Final = "en"
-
-
-class MissingMessageError(KeyError):
-    """A page asks for a message that no file has."""
-
-
-class Words(msgspec.Struct, frozen=True):
-    """The messages of one language by `page.key`."""
-
-    language: str
-    messages: Mapping[str, str | Mapping[str, str]]
-
-    def __call__(self, key: str, **values: Any) -> str:
-        """A message with its values filled in. Raises MissingMessageError."""
-        try:
-            message = self.messages[key]
-        except KeyError:
-            raise MissingMessageError(key) from None
-        if not isinstance(message, str):
-            message = message["one" if values.get("count") == 1 else "other"]
-        return message.format_map(values) if values else message
-
-    def of(self, kind: str, value: str) -> str:
-        """What a value of the API is called, such as a state: `kind.value`, else the value itself, readable."""
-        message = self.messages.get(f"{kind}.{value}")
-        return message if isinstance(message, str) else value.replace("_", " ")
-
-    def has(self, key: str) -> bool:
-        return key in self.messages
+from commonpool.api import languages
+from commonpool.api.languages import Words
 
 
 def load() -> dict[str, Words]:
     """The words of every language."""
-    return {language: Words(language, _messages(language)) for language in LANGUAGES}
-
-
-def _messages(language: str) -> dict[str, str | Mapping[str, str]]:
-    found: dict[str, str | Mapping[str, str]] = {}
-    folder = resources.files("commonpool.console") / "languages" / language
-    for file in folder.iterdir():
-        if file.name.endswith(".toml"):
-            page = file.name.removesuffix(".toml")
-            found |= _flat(page, tomllib.loads(file.read_text("utf-8")))
-    return found
-
-
-def _flat(prefix: str, table: Mapping[str, Any]) -> dict[str, str | Mapping[str, str]]:
-    found: dict[str, str | Mapping[str, str]] = {}
-    for key, value in table.items():
-        name = f"{prefix}.{key}"
-        if isinstance(value, str) or value.keys() == {"one", "other"}:
-            found[name] = value
-        else:
-            found |= _flat(name, value)
-    return found
-
-
-def preferred(accept: str) -> str:
-    """The language of LANGUAGES that an Accept-Language header likes best; the usual one where it names none."""
-    liked: list[tuple[float, int, str]] = []
-    for at, part in enumerate(accept.split(",")[:20]):
-        tag, _, quality = part.partition(";")
-        language = tag.strip().lower().partition("-")[0]
-        if language in LANGUAGES:
-            liked.append((-_quality(quality), at, language))
-    return min(liked)[2] if liked else USUAL
-
-
-def _quality(text: str) -> float:
-    try:
-        return float(text.strip().removeprefix("q=") or 1)
-    except ValueError:
-        return 0.0
+    below, own = languages.load("commonpool.api"), languages.load("commonpool.console")
+    return {name: Words(name, {**below[name].messages, **words.messages}) for name, words in own.items()}

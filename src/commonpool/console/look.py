@@ -3,17 +3,15 @@
 from starlette.responses import Response
 
 from commonpool.access import browsers
-from commonpool.console.frame import LANGUAGE, THEME, THEMES, Form, Page, View
-from commonpool.console.languages import LANGUAGES
-
-YEAR_S = 365 * 86400
+from commonpool.api.languages import COOKIE, LANGUAGES, keep
+from commonpool.console.frame import THEME, THEMES, Form, Page, View
 
 
 async def change(view: View, form: Form) -> Response:
     answer = view.go(browsers.local_path(form.get("next", "/")))
-    for cookie, name, known in ((LANGUAGE, "language", tuple(LANGUAGES)), (THEME, "theme", THEMES)):
+    for cookie, name, known in ((COOKIE, "language", tuple(LANGUAGES)), (THEME, "theme", THEMES)):
         if (value := form.get(name)) in known:
-            answer.set_cookie(cookie, value, YEAR_S, httponly=True, samesite="strict")
+            keep(answer, cookie, value)
     return answer
 
 

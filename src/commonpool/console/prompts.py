@@ -59,9 +59,9 @@ async def switch(view: View, form: Form) -> Response:
         else:
             await view.send("DELETE", _api(tenant), Deleted)
     except QuantityError as error:
-        return await _page(view, Problem(400, str(error)), 400)
+        return await _page(view, Problem(400, str(error), "bad_request"), 400)
     except RefusedError as error:
-        return await _page(view, Problem(error.status, str(error)), error.status)
+        return await _page(view, error.problem, error.status)
     return view.go(f"{HERE}?tenant={quote(tenant)}", said="prompts.done")
 
 

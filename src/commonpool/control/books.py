@@ -13,10 +13,11 @@ import msgspec
 import structlog
 
 from commonpool.control.reconciling import Comparison, compare
-from commonpool.core.alerts import Trouble
+from commonpool.core.alerts import Trouble, trouble
 from commonpool.core.closing import close
 from commonpool.core.ledger import Hour, LedgerError, Rates, Standing, hour_of
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
+from commonpool.core.said import say
 from commonpool.store.contract import StoreError
 from commonpool.store.ledger import Closing, HourWork, LedgerStore, Reconciliation
 
@@ -132,18 +133,14 @@ class Books:
         books = last.reconciliation
         found = []
         if books.charged != books.devices:
-            said = (
-                f"The books of pool {pool} do not close: {books.charged} milli_gpu_ns are charged and {books.devices} "
-                "were there; `commonpool reconcile` shows the hour."
-            )
-            found.append(Trouble("reconciliation_difference", said, pool=pool))
+            said = say("alert.reconciliation_difference", pool=pool, charged=books.charged, devices=books.devices)
+            found.append(trouble("reconciliation_difference", said, pool=pool))
         if last.odd:
-            others = " and others" if len(last.odd) > NAMED_MAX else ""
-            said = (
-                f"In pool {pool} the backends saw something else held than was given out, of "
-                f"{', '.join(last.odd[:NAMED_MAX])}{others}; `commonpool reconcile` shows the hour."
-            )
-            found.append(Trouble("held_difference", said, pool=pool))
+            holders = [say("name", name=name) for name in last.odd[:NAMED_MAX]]
+            if len(last.odd) > NAMED_MAX:
+                holders.append(say("alert.and_others"))
+            said = say("alert.held_difference", pool=pool, holders=tuple(holders))
+            found.append(trouble("held_difference", said, pool=pool))
         return found
 
     def _pools(self, scope: Scope) -> list[str]:

@@ -20,7 +20,9 @@ from typing import Final
 
 import msgspec
 
+from commonpool.core.english import english
 from commonpool.core.model import MILLI_PER_GPU
+from commonpool.core.said import Said, say
 
 USUAL_PERCENT: Final = 50
 HIGH_PERCENT: Final = 95
@@ -56,7 +58,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """The quota that a tenant should have and the evidence, in milli_gpu; `sentence` says why."""
+    """The quota that a tenant should have and the evidence, in milli_gpu; `sentence` says why, `said` by its name."""
 
     tenant: str
     guaranteed: int
@@ -66,6 +68,7 @@ class Proposal(msgspec.Struct, frozen=True):
     high: int
     peak: int
     sentence: str
+    said: Said | None = None
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -159,6 +162,7 @@ def _cap(series: Series) -> int:
 
 
 def _proposal(series: Series, guaranteed: int, cap: int) -> Proposal:
+    said = _why(series, guaranteed, cap)
     return Proposal(
         tenant=series.tenant,
         guaranteed=guaranteed,
@@ -167,29 +171,27 @@ def _proposal(series: Series, guaranteed: int, cap: int) -> Proposal:
         usual=percentile(series.wanted, USUAL_PERCENT),
         high=percentile(series.wanted, HIGH_PERCENT),
         peak=max(series.wanted, default=0),
-        sentence=_why(series, guaranteed, cap),
+        sentence=english(said),
+        said=said,
     )
 
 
-def _why(series: Series, guaranteed: int, cap: int) -> str:
+def _why(series: Series, guaranteed: int, cap: int) -> Said:
     """One sentence: first what is amiss today, then what it has wanted."""
-    usual, most = percentile(series.wanted, USUAL_PERCENT), percentile(series.wanted, HIGH_PERCENT)
-    use = f"it wants {_gpus(usual)} gpu at most half of the time and {_gpus(most)} in 95 of 100 intervals"
+    use = say(
+        "advice.use",
+        usual_milli_gpu=percentile(series.wanted, USUAL_PERCENT),
+        high_milli_gpu=percentile(series.wanted, HIGH_PERCENT),
+    )
     now, now_cap = series.guaranteed, series.elastic_cap
     if series.waits_long and now_cap is not None and cap > now_cap:
-        wait = (series.wait_ns_p99 or 0) // 1_000_000_000
-        return f"One task in a hundred waits {wait:,} s or longer, so its cap is raised to its peak: {use}."
+        return say("advice.waits", wait_ns=series.wait_ns_p99 or 0, use=use)
     if now is not None and guaranteed <= now - STEP_MILLI_GPU:
-        return f"A part of its guarantee of {_gpus(now)} gpu lies idle or belongs to borrowers: {use}."
+        return say("advice.less", milli_gpu=now, use=use)
     if now is not None and guaranteed >= now + STEP_MILLI_GPU:
-        return f"Its guarantee of {_gpus(now)} gpu is less than what it lives on: {use}."
+        return say("advice.more", milli_gpu=now, use=use)
     if now_cap is not None and cap <= now_cap - STEP_MILLI_GPU:
-        return f"It has never come near its cap of {_gpus(now_cap)} gpu, or would hold up others there: {use}."
+        return say("advice.lower_cap", milli_gpu=now_cap, use=use)
     if now_cap is not None and cap >= now_cap + STEP_MILLI_GPU:
-        return f"There is room above its cap of {_gpus(now_cap)} gpu: {use}."
-    return f"{use[0].upper()}{use[1:]}."
-
-
-def _gpus(milli_gpu: int) -> str:
-    whole, rest = divmod(milli_gpu, MILLI_PER_GPU)
-    return f"{whole:,}.{rest:03d}".rstrip("0").rstrip(".")
+        return say("advice.higher_cap", milli_gpu=now_cap, use=use)
+    return say("advice.so", use=use)

@@ -10,7 +10,9 @@ from typing import Final
 
 import msgspec
 
+from commonpool.core.english import english
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
+from commonpool.core.said import Said
 
 MINUTE_NS: Final = 60 * NS_PER_S
 ID_CHARS: Final = 12
@@ -47,7 +49,8 @@ class Trouble(msgspec.Struct, frozen=True):
     """A condition that holds now, of what `about` names: label by label, such as ("pool", "main").
 
     `tenant` is whose it is, "" for the platform's; `pool` is the one that it is in, "" for none. `sentence` says what
-    is wrong. One that is a tenant's names no other tenant: its own people are told it.
+    is wrong, and `said` is the same by its name, None where somebody else has said it. One that is a tenant's names no
+    other tenant: its own people are told it.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Trouble(msgspec.Struct, frozen=True):
     tenant: str = ""
     pool: str = ""
     about: tuple[tuple[str, str], ...] = ()
+    said: Said | None = None
 
     @property
     def id(self) -> str:
@@ -65,6 +69,13 @@ class Trouble(msgspec.Struct, frozen=True):
     @property
     def condition(self) -> Condition:
         return CONDITIONS[self.name]
+
+
+def trouble(
+    name: str, said: Said, tenant: str = "", pool: str = "", about: tuple[tuple[str, str], ...] = ()
+) -> Trouble:
+    """A trouble that we say ourselves."""
+    return Trouble(name, english(said), tenant, pool, about, said)
 
 
 def _table(*conditions: Condition) -> dict[str, Condition]:
@@ -250,6 +261,14 @@ CONDITIONS: Final = _table(
         MINUTE_NS,
         "Something still runs on a node that is not there any more.",
         "End it on that node, or bring the node back.",
+    ),
+    Condition(
+        "gateway_away",
+        Severity.CRITICAL,
+        30 * NS_PER_S,
+        MINUTE_NS,
+        "The gateway of a node does not listen, so clients that use it are not served.",
+        "See what else listens there, and what Ray logs on that node; other gateways serve meanwhile.",
     ),
     Condition(
         "clock_behind",

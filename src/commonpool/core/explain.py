@@ -29,7 +29,7 @@ class WaitPart(Wait, frozen=True, array_like=False):
 
 
 # Text, what stands in its braces where there is no name, advice. Without braces it is about nobody.
-_CAUSES: Final[dict[Cause, tuple[str, str, str]]] = {
+CAUSES: Final[dict[Cause, tuple[str, str, str]]] = {
     Cause.OWN_QUEUE: (
         "behind others of its tenant",
         "",
@@ -97,7 +97,7 @@ _CAUSES: Final[dict[Cause, tuple[str, str, str]]] = {
     ),
 }
 
-_REASONS: Final[dict[Reason, Words]] = {
+REASONS: Final[dict[Reason, Words]] = {
     Reason.NEVER_FITS: Words(
         "it asks for more than its tenant, its limits or a replica can ever give",
         "Ask for fewer sequences, a shorter prompt or fewer tokens out, or have the tenant's elastic_cap raised.",
@@ -172,7 +172,7 @@ _REASONS: Final[dict[Reason, Words]] = {
     ),
 }
 
-_WHYS: Final[dict[Why, str]] = {
+WHYS: Final[dict[Why, str]] = {
     Why.LOAD: "that many are needed for what runs and arrives",
     Why.WAIT: "what waits would otherwise wait longer than it was promised",
     Why.GROWTH: "more and more arrives, and a start takes time",
@@ -192,18 +192,18 @@ _WHYS: Final[dict[Why, str]] = {
 
 def scaling(why: str) -> str:
     """Why a model should have the replicas that it should have, as a clause. One that is no `Why` stands for itself."""
-    return _WHYS[Why(why)] if why in _WHYS else why
+    return WHYS[Why(why)] if why in WHYS else why
 
 
 def cause(wait: Wait) -> Words:
     """A cause in words."""
-    text, nobody, advice = _CAUSES[wait.cause]
+    text, nobody, advice = CAUSES[wait.cause]
     return Words(text.format(wait.name or nobody), advice)
 
 
 def refusal(reason: str) -> Words:
     """The reason of a refusal in words. One that is no `Reason` (a newer version wrote it) stands for itself."""
-    return _REASONS[Reason(reason)] if reason in _REASONS else Words(reason or "the reason is not known", "")
+    return REASONS[Reason(reason)] if reason in REASONS else Words(reason or "the reason is not known", "")
 
 
 def parts(waits: Iterable[Wait]) -> tuple[WaitPart, ...]:

@@ -9,8 +9,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from commonpool.core.model import MILLI_PER_GPU
+from commonpool.core.english import english
 from commonpool.core.pricing import exact_cost, round_half_up
+from commonpool.core.said import Said, Value, say
 
 Kind = Literal["low_use", "over_sized", "retries", "expensive"]
 
@@ -48,13 +49,17 @@ class TenantUse(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What could be saved in the time looked at: GPU time, and money in micro-units of the billing currency."""
+    """What could be saved in the time looked at: GPU time, and money in micro-units of the billing currency.
+
+    `said` is the sentence by its name.
+    """
 
     kind: Kind
     about: str
     saving_milli_gpu_ns: int
     saving_micro: int
     sentence: str
+    said: Said | None = None
 
 
 def findings(models: Sequence[ModelUse], tenants: Sequence[TenantUse], length_ns: int) -> list[Finding]:
@@ -73,22 +78,27 @@ def _replicas(use: ModelUse, length_ns: int) -> Finding | None:
     wanted = use.peak_milli_gpu * KEPT_PERCENT // 100
     needed = max(1, -(-wanted // size))
     mean = use.used_milli_gpu_ns * 100 // (use.replicas * size * length_ns)
-    share = f"uses {mean} % of its {use.replicas} replica(s) on average and {_gpus(use.peak_milli_gpu)} gpu at most"
+    share: dict[str, Value] = {
+        "model": use.model,
+        "percent": mean,
+        "replicas": use.replicas,
+        "milli_gpu": use.peak_milli_gpu,
+    }
     if needed < use.replicas:
         less = (use.replicas - needed) * size
-        sentence = f"Model {use.model} {share}: {needed} would do."
-        return _finding("low_use", use.model, less * length_ns, use.micro_per_gpu_hour, sentence)
+        said = say("finding.low_use", **share, needed=needed)
+        return _finding("low_use", use.model, less * length_ns, use.micro_per_gpu_hour, said)
     if use.replicas == 1 and wanted * 100 <= size * HALF_PERCENT:
-        sentence = f"Model {use.model} {share}: half of its slots, KV memory and GPUs would do."
-        return _finding("over_sized", use.model, size // 2 * length_ns, use.micro_per_gpu_hour, sentence)
+        said = say("finding.over_sized", **share)
+        return _finding("over_sized", use.model, size // 2 * length_ns, use.micro_per_gpu_hour, said)
     return None
 
 
 def _retries(use: TenantUse) -> Finding | None:
     if not use.failed or use.failed * 100 < use.attempts * RETRIES_PERCENT:
         return None
-    sentence = f"Of {use.attempts:,} attempts of tenant {use.tenant} {use.failed:,} failed; find out why."
-    return _finding("retries", use.tenant, use.failed_milli_gpu_ns, use.micro_per_gpu_hour, sentence)
+    said = say("finding.retries", attempts=use.attempts, tenant=use.tenant, failed=use.failed)
+    return _finding("retries", use.tenant, use.failed_milli_gpu_ns, use.micro_per_gpu_hour, said)
 
 
 def _expensive(tenants: Sequence[TenantUse]) -> list[Finding]:
@@ -104,20 +114,12 @@ def _expensive(tenants: Sequence[TenantUse]) -> list[Finding]:
     for use in asking:
         own = use.requests_milli_gpu_ns // use.tokens
         if own > EXPENSIVE_FACTOR * usual:
-            tenths = own * 10 // max(1, usual)
-            sentence = (
-                f"A token of tenant {use.tenant} takes {tenths // 10}.{tenths % 10} times the GPU time of the median"
-                " tenant's; look at its model, its n and its context."
-            )
+            said = say("finding.expensive", tenant=use.tenant, times_tenths=own * 10 // max(1, usual))
             saving = use.requests_milli_gpu_ns - usual * use.tokens
-            found.append(_finding("expensive", use.tenant, saving, use.micro_per_gpu_hour, sentence))
+            found.append(_finding("expensive", use.tenant, saving, use.micro_per_gpu_hour, said))
     return found
 
 
-def _finding(kind: Kind, about: str, milli_gpu_ns: int, micro_per_gpu_hour: int, sentence: str) -> Finding:
-    return Finding(kind, about, milli_gpu_ns, round_half_up(exact_cost(milli_gpu_ns, micro_per_gpu_hour)), sentence)
-
-
-def _gpus(milli_gpu: int) -> str:
-    whole, rest = divmod(milli_gpu, MILLI_PER_GPU)
-    return f"{whole:,}.{rest:03d}".rstrip("0").rstrip(".")
+def _finding(kind: Kind, about: str, milli_gpu_ns: int, micro_per_gpu_hour: int, said: Said) -> Finding:
+    saving_micro = round_half_up(exact_cost(milli_gpu_ns, micro_per_gpu_hour))
+    return Finding(kind, about, milli_gpu_ns, saving_micro, english(said), said)

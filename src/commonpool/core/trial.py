@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from commonpool.core import explain
+from commonpool.core import story
+from commonpool.core.english import english
 from commonpool.core.footprint import Footprint, convert
 from commonpool.core.model import Cause, Hardware, Resource, Wait
 from commonpool.core.placement import Candidate
 from commonpool.core.quota import Node
 from commonpool.core.replicas import owner_of
+from commonpool.core.said import Said, say
 from commonpool.core.sizing import JOB_NS_GUESS
 from commonpool.core.state import State
 
@@ -27,7 +29,7 @@ class Lender(msgspec.Struct, frozen=True):
 class Allowance(msgspec.Struct, frozen=True):
     """What a tenant's quota says of some work: the part that is its own, the part that it would borrow, and of whom.
 
-    `cause` is what it would wait for, None where it would be allowed now; `text` says it in words.
+    `cause` is what it would wait for, None where it would be allowed now; `text` says it in words, `said` by its name.
     """
 
     own_milli_gpu: int
@@ -35,6 +37,7 @@ class Allowance(msgspec.Struct, frozen=True):
     lenders: tuple[Lender, ...]
     cause: Cause | None
     text: str
+    said: Said | None = None
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -141,13 +144,13 @@ def _allowance(
     lenders = tuple(_lenders(state, pool, node, borrowed)) if borrowed else ()
     cause, about = _blocked(state, tenant, ask, resources, borrowed, lasts_ns, now)
     if cause is not None:
-        text = f"It would wait: {explain.cause(Wait(cause, about, 0)).text}."
+        said = say("allowance.waits", cause=story.cause(Wait(cause, about, 0)))
     elif not borrowed:
-        text = f"It is within the guarantee of tenant {tenant}."
+        said = say("allowance.own", tenant=tenant)
     else:
-        whose = ", ".join(f"{each.milli_gpu} of {each.name or 'the unowned part'}" for each in lenders)
-        text = f"Tenant {tenant} would borrow {borrowed} milli_gpu: {whose}."
-    return Allowance(ask - borrowed, borrowed, lenders, cause, text)
+        loans = tuple(story.loan(each.name, each.milli_gpu) for each in lenders)
+        said = say("allowance.borrows", tenant=tenant, milli_gpu=borrowed, loans=loans)
+    return Allowance(ask - borrowed, borrowed, lenders, cause, english(said), said)
 
 
 def _blocked(

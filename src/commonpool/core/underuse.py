@@ -11,6 +11,7 @@ import msgspec
 
 from commonpool.core.forecast import HOURS_A_DAY, HOURS_A_WEEK
 from commonpool.core.model import MILLI_PER_GPU
+from commonpool.core.said import Said, say
 from commonpool.core.state import State
 
 # Three days: from Friday evening to Monday morning is less, so no weekend looks like this.
@@ -40,12 +41,15 @@ class Underuse(msgspec.Struct, frozen=True):
     offered_milli_gpu: int
 
     @property
-    def sentence(self) -> str:
+    def said(self) -> Said:
         """What it is, for an operator."""
-        return (
-            f"Tenant {self.tenant} has wanted {_gpus(self.peak_milli_gpu)} gpu at most for {self.hours // 24} days, of"
-            f" {_gpus(self.guaranteed_milli_gpu)} guaranteed; `commonpool release {self.tenant}` would give"
-            f" {_gpus(self.offered_milli_gpu)} to everybody."
+        return say(
+            "alert.underuse",
+            tenant=self.tenant,
+            peak_milli_gpu=self.peak_milli_gpu,
+            days=self.hours // HOURS_A_DAY,
+            milli_gpu=self.guaranteed_milli_gpu,
+            offered_milli_gpu=self.offered_milli_gpu,
         )
 
 
@@ -129,8 +133,3 @@ def _hours_below(peaks: list[int], low: int) -> int:
         while left and max(peaks[max(0, left - step) : left]) < low:
             left = max(0, left - step)
     return len(peaks) - left
-
-
-def _gpus(milli_gpu: int) -> str:
-    whole, rest = divmod(milli_gpu, MILLI_PER_GPU)
-    return f"{whole}.{rest:03d}".rstrip("0").rstrip(".")

@@ -7,6 +7,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from commonpool.core.said import Said
+
 Kind = Literal["scaling", "loan", "placement", "routing", "quota"]
 KINDS: tuple[str, ...] = get_args(Kind)
 KEPT_MAX = 1000  # a busy day's; some hundred bytes each
@@ -18,7 +20,7 @@ class Decision(msgspec.Struct, frozen=True):
     `tenants` are those that it is about: lender and borrower of a loan, the tenant of a quota or a job. Where there are
     none it is about all who use `model`, or, without a model, the platform's own. `subject` is a replica, a job, a
     model or a tenant. `explanation` is one sentence, which names no node: `node` does, "" where it is about none.
-    `number` is given when it is kept.
+    `said` is the same by its name. `number` is given when it is kept.
     """
 
     at_ns: int
@@ -31,6 +33,7 @@ class Decision(msgspec.Struct, frozen=True):
     milli_gpu: int = 0
     node: str = ""
     number: int = 0
+    said: Said | None = None
 
     @property
     def owner(self) -> str:

@@ -4,13 +4,16 @@ from typing import Literal
 
 import msgspec
 
+from commonpool.core.said import Said
+
 
 class Alert(msgspec.Struct, frozen=True):
     """Something that is wrong, or was until lately; docs/alerts.md has the names.
 
     `state` is "pending" where it has not lasted for long enough yet, then "firing" from `fired_ns`, "resolved" from
     `ended_ns`. `tenant` is whose it is, "" for the platform's; `about` says of what it is. `silenced_until_ns` is until
-    when the caller's channels are not told of it, None where they are.
+    when the caller's channels are not told of it, None where they are. `said` is the sentence by its name, None where
+    somebody else has said it.
     """
 
     id: str
@@ -27,6 +30,7 @@ class Alert(msgspec.Struct, frozen=True):
     ended_ns: int | None = None
     silenced_until_ns: int | None = None
     silenced_by: str = ""
+    said: Said | None = None
 
 
 class AlertChannel(msgspec.Struct, frozen=True):

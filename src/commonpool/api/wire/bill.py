@@ -12,6 +12,7 @@ from commonpool.api.wire.requests import Attempt
 from commonpool.api.wire.units import gpu_seconds
 from commonpool.core.billing import UnitCosts
 from commonpool.core.ledger import GPU_HOUR
+from commonpool.core.said import Said
 
 # In what unit a quantity of each meter is given; of GPU time it is gpu_seconds.
 UNITS = {
@@ -85,7 +86,8 @@ class BillTable(msgspec.Struct, frozen=True):
     """The bill of a period, of what is in the books until `until_ns`.
 
     `closed`: every day of it lies in a month that is closed, so it never changes. `forecast_micro` is what the total
-    will be at the end of the period if it goes on alike, None where it is over or has not begun. `notes` are sentences.
+    will be at the end of the period if it goes on alike, None where it is over or has not begun. `notes` are sentences,
+    `said` the same by their names.
     """
 
     period: str
@@ -100,6 +102,7 @@ class BillTable(msgspec.Struct, frozen=True):
     total: BillLine
     forecast_micro: int | None
     notes: tuple[str, ...] = ()
+    said: tuple[Said, ...] = ()
 
 
 class LentLine(msgspec.Struct, frozen=True):

@@ -2,11 +2,12 @@
 
 import msgspec
 
+from commonpool.core.said import Said
 from commonpool.observe.decisions import Kind
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Something that the product decided, and why: `explanation` is one sentence.
+    """Something that the product decided, and why: `explanation` is one sentence, `said` the same by its name.
 
     `tenants` are those that it is about, of a loan the lender and the borrower. None named: all who use `model`, or,
     without a model, the platform. `subject` is a replica, a job, a model or a tenant. `node` is where, for those who
@@ -23,6 +24,7 @@ class Decision(msgspec.Struct, frozen=True):
     explanation: str
     milli_gpu: int
     node: str
+    said: Said | None = None
 
 
 class Decisions(msgspec.Struct, frozen=True):

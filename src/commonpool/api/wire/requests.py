@@ -6,6 +6,7 @@ import msgspec
 
 from commonpool.core.explain import WaitPart
 from commonpool.core.model import Loan, UsageRecord
+from commonpool.core.said import Said
 from commonpool.core.standing import Standing
 
 
@@ -53,7 +54,7 @@ class Before(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A moment in the life of a request or job; `explanation` says it in a sentence.
+    """A moment in the life of a request or job; `explanation` says it in a sentence, `said` by its name.
 
     `ns` is the length of the wait that begins (`queued`), else how long after the arrival it is. `waits` and `before`
     are those of a wait, and the longest and most come first. `replica`, `milli_gpu` and `loans` are of an attempt that
@@ -77,6 +78,7 @@ class Step(msgspec.Struct, frozen=True):
     tokens_in: int = 0
     tokens_out: int = 0
     cost_micro: int | None = None
+    said: Said | None = None
 
 
 class RequestTimeline(msgspec.Struct, frozen=True):

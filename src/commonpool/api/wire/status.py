@@ -3,6 +3,7 @@
 import msgspec
 
 from commonpool.core.pictures import PoolDevices, ResourceUse, TenantJobs
+from commonpool.core.said import Said
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -146,6 +147,7 @@ class Replicas(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """The whole product at one moment. `warnings` are sentences for the operator; none is good.
 
+    `said` has by sentence those of them that have a name.
     `jobs` and `resources` are of those that have or use some. `gateway` is where the data plane listens.
     """
 
@@ -164,3 +166,4 @@ class Status(msgspec.Struct, frozen=True):
     jobs: tuple[TenantJobs, ...] = ()
     resources: tuple[ResourceUse, ...] = ()
     gateway: str = ""
+    said: dict[str, Said] = {}

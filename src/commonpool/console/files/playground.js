@@ -63,7 +63,7 @@ form.addEventListener("submit", async (event) => {
     await ask(performance.now());
   } catch (error) {
     if (error.name !== "AbortError") {
-      part("failed").textContent = error.message;
+      part("failed").querySelector("span").textContent = error.message;
       part("failed").hidden = false;
     }
   } finally {

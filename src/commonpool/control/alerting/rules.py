@@ -8,10 +8,12 @@ from typing import Final
 
 import msgspec
 
-from commonpool.config.quantities import format_duration, format_gpu, format_money, format_part
-from commonpool.core.alerts import MINUTE_NS, Trouble
+from commonpool.config.quantities import format_money, format_part
+from commonpool.control.nodes import Listening
+from commonpool.core.alerts import MINUTE_NS, Trouble, trouble
 from commonpool.core.burn import Promise
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
+from commonpool.core.said import say
 from commonpool.core.underuse import Underuse
 from commonpool.core.views import BudgetView, ModelView, PoolView, TenantView
 
@@ -21,7 +23,6 @@ DAY_NS: Final = 24 * NS_PER_HOUR
 EXPIRES_NS: Final = 30 * DAY_NS  # a month to renew a certificate in, as `commonpool doctor` has it
 ENDING_NS: Final = 3 * DAY_NS
 BURNING: Final = {"page": "promise_burning_fast", "ticket": "promise_burning"}
-PROMISED: Final = {"queue": "in the queue", "first_token": "before the first token"}
 NEW_BOOKS: Final = frozenset({"reconciliation_difference", "held_difference"})
 AWAY: Final = ("journal_away", "store_away", "audit_away", "audit_broken", "prompts_away", "later_away")
 
@@ -84,7 +85,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     `overdue` is how many milli_gpu each lender needs back that should be back. `booked` is empty until the first hour
     is closed since the start; `promises` until they were first looked at. `books` are troubles that the books have
-    found themselves. `missing` are nodes that are configured and not there, `stray` holders on such ones, with pools.
+    found themselves. `missing` are nodes that are configured and not there, `stray` holders on such ones, with pools;
+    `gateways` are those of other processes than the product's own.
     """
 
     now_ns: int
@@ -103,6 +105,7 @@ class Facts(msgspec.Struct, frozen=True):
     underuse: Sequence[Underuse] = ()
     missing: Sequence[tuple[str, str]] = ()  # pool, node
     stray: Sequence[tuple[str, str, str]] = ()  # pool, node, holder
+    gateways: Sequence[Listening] = ()
     certificates: Sequence[Ends] = ()
     behind_ns: int = 0  # the machine's clock at the start
     failing: Sequence[Failing] = ()
@@ -116,6 +119,7 @@ def troubles(facts: Facts) -> list[Trouble]:
         *_books(facts),
         *_pools(facts.pools),
         *_nodes(facts),
+        *_gateways(facts.gateways),
         *_models(facts.models),
         *_replicas(facts.running),
         *_promises(facts),
@@ -148,11 +152,7 @@ def _away(away: Away) -> Iterator[Trouble]:
 
 def _clock(behind_ns: int) -> Iterator[Trouble]:
     if behind_ns:
-        yield Trouble(
-            "clock_behind",
-            f"The machine's clock was {behind_ns // NS_PER_S} s behind what was noted last when the product started, so"
-            " its times go on from there: set the clock, then start the product again.",
-        )
+        yield trouble("clock_behind", say("alert.clock_behind", length_ns=behind_ns))
 
 
 def _books(facts: Facts) -> Iterator[Trouble]:
@@ -160,62 +160,53 @@ def _books(facts: Facts) -> Iterator[Trouble]:
     stopped = {each.pool for each in facts.books if each.name == "books_behind"}
     for each in facts.booked:
         if facts.now_ns - each.until_ns > BEHIND_NS and each.pool not in stopped:
-            length = format_duration((facts.now_ns - each.until_ns) // MINUTE_NS * MINUTE_NS)
-            yield Trouble("books_behind", f"The books of pool {each.pool} are {length} behind.", pool=each.pool)
+            length_ns = (facts.now_ns - each.until_ns) // MINUTE_NS * MINUTE_NS
+            said = say("alert.books_behind", pool=each.pool, length_ns=length_ns)
+            yield trouble("books_behind", said, pool=each.pool)
 
 
 def _pools(pools: Iterable[PoolView]) -> Iterator[Trouble]:
     for each in pools:
         if each.scaled:
-            yield Trouble(
-                "guarantees_scaled",
-                f"More is guaranteed in pool {each.pool} than the {format_gpu(each.capacity)} that are there, so the "
-                "guarantees are scaled down pro rata.",
-                pool=each.pool,
-            )
+            said = say("alert.guarantees_scaled", pool=each.pool, milli_gpu=each.capacity)
+            yield trouble("guarantees_scaled", said, pool=each.pool)
 
 
 def _nodes(facts: Facts) -> Iterator[Trouble]:
     for pool, node in facts.missing:
-        yield Trouble("node_lost", f"Node {node} of pool {pool} is not there.", pool=pool, about=(("node", node),))
+        said = say("alert.node_lost", node=node, pool=pool)
+        yield trouble("node_lost", said, pool=pool, about=(("node", node),))
     for pool, node, holder in facts.stray:
-        yield Trouble(
-            "node_stray",
-            f"Node {node} is not there any more, and {holder} still runs on it.",
-            pool=pool,
-            about=(("node", node), ("holder", holder)),
-        )
+        said = say("alert.node_stray", node=node, holder=holder)
+        yield trouble("node_stray", said, pool=pool, about=(("node", node), ("holder", holder)))
+
+
+def _gateways(gateways: Iterable[Listening]) -> Iterator[Trouble]:
+    for each in gateways:
+        if each.problem:
+            said = say("alert.gateway_away", node=each.node, where=each.where, detail=each.problem)
+            yield trouble("gateway_away", said, about=(("node", each.node),))
 
 
 def _models(models: Iterable[ModelView]) -> Iterator[Trouble]:
     for each in models:
         if not each.ready and (each.wanted or each.broken):
-            why = each.error or each.unplaced or "It has not started yet."
-            yield Trouble(
-                "model_down",
-                f"No replica of model {each.model} is ready. {why}",
-                pool=each.pool,
-                about=(("model", each.model),),
-            )
+            why = each.error or each.unplaced
+            said = say("alert.model_starting", model=each.model)
+            if why:
+                said = say("alert.model_down", model=each.model, detail=why)
+            yield trouble("model_down", said, pool=each.pool, about=(("model", each.model),))
 
 
 def _replicas(running: Iterable[Running]) -> Iterator[Trouble]:
     for each in running:
         about = (("model", each.model), ("replica", each.replica))
         if each.state == "unknown":
-            yield Trouble(
-                "engine_unknown",
-                f"Replica {each.replica} of model {each.model} says that it is too busy to say how it is.",
-                pool=each.pool,
-                about=about,
-            )
+            said = say("alert.engine_unknown", replica=each.replica, model=each.model)
+            yield trouble("engine_unknown", said, pool=each.pool, about=about)
         elif each.state == "failing":
-            yield Trouble(
-                "replica_failing",
-                f"Attempts on replica {each.replica} of model {each.model} failed, so it gets little or nothing.",
-                pool=each.pool,
-                about=about,
-            )
+            said = say("alert.replica_failing", replica=each.replica, model=each.model)
+            yield trouble("replica_failing", said, pool=each.pool, about=about)
 
 
 def _promises(facts: Facts) -> Iterator[Trouble]:
@@ -225,11 +216,18 @@ def _promises(facts: Facts) -> Iterator[Trouble]:
         if rule is None or each.tenant not in pools:
             continue
         burn = next(burn for burn in each.burns if burn.over_ns == rule.long_ns)
-        yield Trouble(
+        said = say(
+            f"alert.promise_{each.name}",
+            tier=each.tier,
+            tenant=each.tenant,
+            length_ns=rule.long_ns,
+            late=burn.late,
+            promised=burn.promised,
+            rate_tenths=round(10 * (burn.rate or 0)),
+        )
+        yield trouble(
             BURNING[rule.severity],
-            f"Of what tier {each.tier} of tenant {each.tenant} was promised {PROMISED[each.name]} in the last "
-            f"{format_duration(rule.long_ns)}, {burn.late} of {burn.promised} were late: {burn.rate or 0:.1f} times "
-            "what is allowed.",
+            said,
             tenant=each.tenant,
             pool=pools[each.tenant],
             about=(("tier", each.tier), ("promise", each.name)),
@@ -239,10 +237,16 @@ def _promises(facts: Facts) -> Iterator[Trouble]:
 def _waiting(waiting: Iterable[Waiting]) -> Iterator[Trouble]:
     for each in waiting:
         if each.wait_ns * 100 >= each.max_wait_ns * STARVING_PERCENT:
-            yield Trouble(
+            said = say(
+                "alert.starvation_near",
+                tenant=each.tenant,
+                model=each.model,
+                wait_ns=each.wait_ns // NS_PER_S * NS_PER_S,
+                max_wait_ns=each.max_wait_ns,
+            )
+            yield trouble(
                 "starvation_near",
-                f"The oldest request of tenant {each.tenant} for model {each.model} has waited for "
-                f"{each.wait_ns // NS_PER_S} s, of a max_wait of {format_duration(each.max_wait_ns)}.",
+                said,
                 tenant=each.tenant,
                 pool=each.pool,
                 about=(("model", each.model),),
@@ -253,13 +257,8 @@ def _loans(facts: Facts) -> Iterator[Trouble]:
     pools = pool_of(facts)
     for lender, milli_gpu in facts.overdue.items():
         if lender in pools:
-            yield Trouble(
-                "loan_overdue",
-                f"Tenant {lender} has work waiting and is under its guarantee, and {format_gpu(milli_gpu)} that it has "
-                "lent should be back.",
-                tenant=lender,
-                pool=pools[lender],
-            )
+            said = say("alert.loan_overdue", tenant=lender, milli_gpu=milli_gpu)
+            yield trouble("loan_overdue", said, tenant=lender, pool=pools[lender])
 
 
 def _budgets(facts: Facts) -> Iterator[Trouble]:
@@ -267,17 +266,14 @@ def _budgets(facts: Facts) -> Iterator[Trouble]:
     for name, view in facts.budgets.items():
         hard = view.spent >= view.limit
         if hard or view.soft:
-            said = (
-                f"Tenant {name} has spent {format_part(view.spent, view.limit)} of its budget of "
-                f"{format_money(view.limit)} {facts.currency} this month"
-            )
-            end = (
-                ", so what it asks for is refused until the month is over, or the budget is raised."
-                if hard
-                else "; what exceeds that will be refused: raise it, or let it use less."
-            )
             condition = "budget_hard" if hard else "budget_soft"
-            yield Trouble(condition, said + end, tenant=name, pool=pools.get(name, ""))
+            said = say(
+                f"alert.{condition}",
+                tenant=name,
+                spent=format_part(view.spent, view.limit),
+                budget=f"{format_money(view.limit)} {facts.currency}",
+            )
+            yield trouble(condition, said, tenant=name, pool=pools.get(name, ""))
 
 
 def _certificates(facts: Facts) -> Iterator[Trouble]:
@@ -287,24 +283,17 @@ def _certificates(facts: Facts) -> Iterator[Trouble]:
         if each.problem:
             yield Trouble("certificate_ending", each.problem, about=about)
         elif left_ns < EXPIRES_NS:
-            yield Trouble(
-                "certificate_ending" if left_ns < ENDING_NS else "certificate_expires",
-                f"The certificate of listen.{each.listener}_tls ends in {max(0, left_ns) // DAY_NS} days; renew it in"
-                " place.",
-                about=about,
-            )
+            condition = "certificate_ending" if left_ns < ENDING_NS else "certificate_expires"
+            key, days = f"listen.{each.listener}_tls", max(0, left_ns) // DAY_NS
+            yield trouble(condition, say("alert.certificate", key=key, days=days), about=about)
 
 
 def _failing(failing: Iterable[Failing]) -> Iterator[Trouble]:
     for each in failing:
-        yield Trouble(
-            "channel_failing",
-            f"Alerts cannot be delivered by channel {each.channel}: {each.why}.",
-            tenant=each.tenant,
-            about=(("channel", each.channel),),
-        )
+        said = say("alert.channel_failing", channel=each.channel, detail=each.why)
+        yield trouble("channel_failing", said, tenant=each.tenant, about=(("channel", each.channel),))
 
 
 def _underuse(underused: Iterable[Underuse]) -> Iterator[Trouble]:
     for each in underused:
-        yield Trouble("underuse", each.sentence, tenant=each.tenant, pool=each.pool)
+        yield trouble("underuse", each.said, tenant=each.tenant, pool=each.pool)

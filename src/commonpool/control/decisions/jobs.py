@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from commonpool.config.quantities import format_gpu
 from commonpool.core.devices import Devices
+from commonpool.core.english import english
 from commonpool.core.entries import Entry
-from commonpool.core.explain import duration
 from commonpool.core.reclaim import CHECKPOINT_NS
+from commonpool.core.said import Said, clauses, say
 from commonpool.core.state import State
-from commonpool.observe.decisions import Decision
+from commonpool.core.story import loan
+from commonpool.observe.decisions import Decision, Kind
 
 
 class Jobs:
@@ -34,28 +35,41 @@ class Jobs:
 
 
 def _started(pool: str, devices: Devices, entry: Entry, now: int) -> Decision:
-    tenant = entry.task.tenant
     held = None if devices.inventory is None else devices.inventory.held(entry.id)
-    borrowed = _borrowed(entry)
-    said = f"job {entry.id} of {tenant} starts on {format_gpu(entry.ask)}"
-    if borrowed:
-        said += f", of which it borrows {', '.join(f'{format_gpu(of)} {_of(who)}' for who, of in borrowed.items())}"
-    if entry.dispatched > entry.queued:
-        said += f", after it waited {duration(entry.dispatched - entry.queued)}"
-    return Decision(
-        now, "placement", said, (tenant,), pool=pool, subject=entry.id, milli_gpu=entry.ask,
-        node="" if held is None else held.node,
-    )  # fmt: skip
+    loans = tuple(loan(who, milli_gpu) for who, milli_gpu in _borrowed(entry).items())
+    wait_ns = entry.dispatched - entry.queued
+    said = clauses(
+        say("job.starts", job=entry.id, tenant=entry.task.tenant, milli_gpu=entry.ask),
+        say("job.borrows", loans=loans) if loans else None,
+        say("job.waited", wait_ns=wait_ns) if wait_ns > 0 else None,
+    )
+    return _job(pool, entry, "placement", said, now, "" if held is None else held.node)
 
 
 def _asked(pool: str, entry: Entry, now: int) -> Decision:
-    tenant = entry.task.tenant
-    lenders = " and ".join(who for who in _borrowed(entry) if who) or "its lender"
-    said = (
-        f"job {entry.id} of {tenant} is asked to save its state within {duration(CHECKPOINT_NS)} and to wait again, "
-        f"since {lenders} needs back what it borrows"
+    lenders = tuple(say("name", name=who) for who in _borrowed(entry) if who)
+    said = say(
+        "job.asked",
+        job=entry.id,
+        tenant=entry.task.tenant,
+        length_ns=CHECKPOINT_NS,
+        lenders=lenders or say("job.its_lender"),
     )
-    return Decision(now, "loan", said, (tenant,), pool=pool, subject=entry.id, milli_gpu=entry.ask)
+    return _job(pool, entry, "loan", said, now)
+
+
+def _job(pool: str, entry: Entry, kind: Kind, said: Said, now: int, node: str = "") -> Decision:
+    return Decision(
+        now,
+        kind,
+        english(said),
+        (entry.task.tenant,),
+        pool=pool,
+        subject=entry.id,
+        milli_gpu=entry.ask,
+        node=node,
+        said=said,
+    )
 
 
 def _borrowed(entry: Entry) -> dict[str, int]:
@@ -66,7 +80,3 @@ def _borrowed(entry: Entry) -> dict[str, int]:
         found[loan.lender] = found.get(loan.lender, 0) + loan.milli_gpu
         loan = loan.following
     return found
-
-
-def _of(lender: str) -> str:
-    return f"of {lender}" if lender else "of the unowned part"

@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
-from commonpool.config.quantities import format_gpu
 from commonpool.core import views
-from commonpool.core.explain import duration
+from commonpool.core.english import english
 from commonpool.core.model import NS_PER_S
+from commonpool.core.said import Said, Value, say
 from commonpool.core.state import State
 from commonpool.observe.decisions import Decision
 
@@ -56,28 +56,29 @@ class Loans:
 
 
 def _opened(pair: Pair, milli_gpu: int, now: int) -> Decision:
-    pool, lender, borrower = pair
-    why = "which lies idle" if lender else "which is guaranteed to nobody"
-    return _loan(pair, now, f"{borrower} borrows {format_gpu(milli_gpu)} of {_whose(lender, pool)}, {why}", milli_gpu)
+    return _loan(pair, now, _of("loan.of", pair, milli_gpu=milli_gpu), milli_gpu)
 
 
 def _due(pair: Pair, milli_gpu: int, now: int) -> Decision:
     _, lender, borrower = pair
-    said = f"{lender} has work waiting and needs back what {borrower} borrows: what frees next goes to {lender}"
-    return _loan(pair, now, said, milli_gpu)
+    return _loan(pair, now, say("loan.due", lender=lender, borrower=borrower), milli_gpu)
 
 
 def _returned(pair: Pair, episode: _Episode, now: int) -> Decision:
+    length_ns = max(NS_PER_S, episode.last - episode.since)
+    return _loan(pair, now, _of("loan.back_to", pair, milli_gpu=episode.most, length_ns=length_ns), episode.most)
+
+
+def _of(name: str, pair: Pair, **values: Value) -> Said:
+    """Of a tenant, or of what is guaranteed to nobody."""
     pool, lender, borrower = pair
-    length = duration(max(NS_PER_S, episode.last - episode.since))
-    said = f"{borrower} has given back what it borrowed of {_whose(lender, pool)}"
-    return _loan(pair, now, f"{said}: {format_gpu(episode.most)} at most, for {length}", episode.most)
+    if lender:
+        return say(f"{name}_tenant", borrower=borrower, lender=lender, **values)
+    return say(f"{name}_unowned", borrower=borrower, pool=pool, **values)
 
 
-def _loan(pair: Pair, now: int, said: str, milli_gpu: int) -> Decision:
+def _loan(pair: Pair, now: int, said: Said, milli_gpu: int) -> Decision:
     pool, lender, borrower = pair
-    return Decision(now, "loan", said, (lender, borrower), pool=pool, subject=borrower, milli_gpu=milli_gpu)
-
-
-def _whose(lender: str, pool: str) -> str:
-    return f"{lender}'s guarantee" if lender else f"the unowned part of {pool}"
+    return Decision(
+        now, "loan", english(said), (lender, borrower), pool=pool, subject=borrower, milli_gpu=milli_gpu, said=said
+    )

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from commonpool.config.quantities import format_gpu
-from commonpool.core import explain
+from commonpool.core import story
 from commonpool.core.breaker import Circuit
+from commonpool.core.english import english
 from commonpool.core.model import NS_PER_S, Replica
+from commonpool.core.said import Said, say
 from commonpool.core.sites import Serving
 from commonpool.core.state import State
 from commonpool.observe.decisions import Decision, Kind
@@ -64,8 +65,13 @@ class _Look:
         wanted, before = self._crew.wanted, self._seen.wanted
         if wanted != before:
             self._seen.wanted = wanted
-            count = "no replica" if not wanted else "1 replica" if wanted == 1 else f"{wanted} replicas"
-            said = f"{self._name} should have {count} instead of {before or 'none'}: {explain.scaling(self._crew.why)}"
+            said = say(
+                "model.wanted",
+                model=self._name,
+                replicas=_counted(wanted),
+                before=before or say("model.none_before"),
+                why=story.why(self._crew.why),
+            )
             yield self._decision("scaling", said, self._name)
 
     def _replicas(self) -> Iterator[Decision]:
@@ -74,16 +80,12 @@ class _Look:
         there = starting | {running.id: running.replica for running in site.replicas.values()}
         for replica in there.values():
             if replica.id not in seen.replicas:
-                on = f"on {format_gpu(replica.milli_gpu)}"
-                what = "starts" if replica.id in starting else "serves"
-                said = f"replica {replica.id} of {name} {what} {on}"
+                what = "model.starts" if replica.id in starting else "model.serves"
+                said = say(what, replica=replica.id, model=name, milli_gpu=replica.milli_gpu)
                 yield self._decision("placement", said, replica.id, replica.milli_gpu, replica.node)
         draining = {running.id for running in site.replicas.values() if running.draining and not running.lost}
         for replica_id in sorted(draining - seen.draining):
-            said = (
-                f"replica {replica_id} of {name} gets nothing new and ends when what runs on it has ended: "
-                f"{explain.scaling(self._crew.why)}"
-            )
+            said = say("model.drains", replica=replica_id, model=name, why=story.why(self._crew.why))
             yield self._decision("scaling", said, replica_id)
         for replica in seen.replicas.values():
             if replica.id not in there:
@@ -91,10 +93,10 @@ class _Look:
         seen.replicas, seen.draining = there, draining
 
     def _gone(self, replica: Replica) -> Decision:
-        said = f"replica {replica.id} of {self._name} has ended, and its {format_gpu(replica.milli_gpu)} are free"
+        said = say("model.ended", replica=replica.id, model=self._name, milli_gpu=replica.milli_gpu)
         error = _short(self._crew.error)
         if error and replica.id not in self._seen.draining:
-            said = f"replica {replica.id} of {self._name} is lost, so its requests go elsewhere: {error}"
+            said = say("model.lost", replica=replica.id, model=self._name, detail=error)
         return self._decision("scaling", said, replica.id, replica.milli_gpu, replica.node)
 
     def _troubles(self) -> Iterator[Decision]:
@@ -102,23 +104,22 @@ class _Look:
         if bool(crew.unplaced) is not seen.unplaced:
             seen.unplaced = bool(crew.unplaced)
             if crew.unplaced:
-                yield self._decision("placement", f"no place for one more replica of {name}: {crew.unplaced}", name)
+                yield self._decision("placement", say("model.unplaced", model=name, detail=crew.unplaced), name)
         if crew.broken is not seen.broken:
             seen.broken = crew.broken
-            said = f"replicas of {name} can be started again"
+            said = say("model.startable", model=name)
             if crew.broken:
-                said = f"no replica of {name} could be started several times in a row, so that is tried seldom now"
-                said += f": {_short(crew.error)}"
+                said = say("model.broken", model=name, detail=_short(crew.error))
             yield self._decision("scaling", said, name)
 
     def _circuits(self) -> Iterator[Decision]:
         replicas = self._site.replicas
         is_open = {running.id for running in replicas.values() if running.breaker.circuit is not Circuit.CLOSED}
         for replica_id in sorted(is_open - self._seen.open):
-            said = f"replica {replica_id} of {self._name} gets nothing new for now: too many requests failed on it"
+            said = say("model.circuit_opens", replica=replica_id, model=self._name)
             yield self._decision("routing", said, replica_id)
         for replica_id in sorted((self._seen.open - is_open) & replicas.keys()):
-            said = f"replica {replica_id} of {self._name} gets requests again: one that was tried has succeeded"
+            said = say("model.circuit_closes", replica=replica_id, model=self._name)
             yield self._decision("routing", said, replica_id)
         self._seen.open = is_open
 
@@ -126,7 +127,9 @@ class _Look:
         """Whose requests its fallback takes: from the first until there was none for a while."""
         seen, name = self._seen, self._name
         deployment = self._state.policy.deployments.get(name)
-        other = "its fallback" if deployment is None or deployment.fallback is None else deployment.fallback
+        other: Said | str = say("model.its_fallback")
+        if deployment is not None and deployment.fallback is not None:
+            other = deployment.fallback
         for tenant, count in self._crew.instead.items():
             before = seen.taken.get(tenant, 0)
             known = seen.fallbacks.get(tenant)
@@ -134,18 +137,24 @@ class _Look:
                 seen.taken[tenant] = count
                 seen.fallbacks[tenant] = (before if known is None else known[0], self._now)
                 if known is None:
-                    said = f"{other} answers requests of {tenant} for {name}, which cannot serve them in time"
+                    said = say("model.fallback", fallback=other, tenant=tenant, model=name)
                     yield self._decision("routing", said, name, tenants=(tenant,))
             elif known is not None and known[1] + FALLBACK_OVER_NS <= self._now:
                 del seen.fallbacks[tenant]
-                said = f"{name} serves {tenant} by itself again: {other} answered {count - known[0]:,} of its requests"
+                said = say("model.fallback_over", model=name, tenant=tenant, fallback=other, count=count - known[0])
                 yield self._decision("routing", said, name, tenants=(tenant,))
 
     def _decision(
-        self, kind: Kind, said: str, subject: str, milli_gpu: int = 0, node: str = "", tenants: tuple[str, ...] = ()
+        self, kind: Kind, said: Said, subject: str, milli_gpu: int = 0, node: str = "", tenants: tuple[str, ...] = ()
     ) -> Decision:
         pool = self._site.quota.pool
-        return Decision(self._now, kind, said, tenants, self._name, pool, subject, milli_gpu, node)
+        return Decision(self._now, kind, english(said), tenants, self._name, pool, subject, milli_gpu, node, said=said)
+
+
+def _counted(replicas: int) -> Said:
+    if replicas > 1:
+        return say("model.replicas", count=replicas)
+    return say("model.one_replica" if replicas else "model.no_replica")
 
 
 def _short(error: str) -> str:

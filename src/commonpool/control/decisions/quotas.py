@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from commonpool.config.quantities import format_gpu
-from commonpool.core.explain import duration
+from commonpool.core.english import english
 from commonpool.core.model import Policy, Tenant
+from commonpool.core.said import Said, say
 from commonpool.core.state import State
 from commonpool.observe.decisions import Decision
 
@@ -30,8 +30,10 @@ class Quotas:
             self._policy = policy
         for pool, quota in state.quotas.items():
             if quota.scaled and not self._scaled.get(pool):
-                said = f"the guarantees in {pool} exceed its {format_gpu(quota.capacity)}, so each is cut pro rata"
-                yield Decision(now, "quota", said, pool=pool, subject=pool, milli_gpu=quota.capacity)
+                said = say("quota.scaled", pool=pool, milli_gpu=quota.capacity)
+                yield Decision(
+                    now, "quota", english(said), pool=pool, subject=pool, milli_gpu=quota.capacity, said=said
+                )
             self._scaled[pool] = quota.scaled
         if state.grants != self._grants:
             yield from self._granted(state, now)
@@ -47,10 +49,10 @@ class Quotas:
                 continue
             if grant is not None:
                 cap, until = grant
-                said = f"{name} may use {format_gpu(cap)} for {duration(max(0, until - now))}, by a grant"
+                said = say("quota.granted", tenant=name, milli_gpu=cap, length_ns=max(0, until - now))
                 yield _quota(tenant, said, cap, now)
             else:
-                said = f"the grant of {name} is over: it may use {format_gpu(tenant.elastic_cap)} again"
+                said = say("quota.grant_over", tenant=name, milli_gpu=tenant.elastic_cap)
                 yield _quota(tenant, said, tenant.elastic_cap, now)
 
     def _has_released(self, state: State, now: int) -> Iterator[Decision]:
@@ -58,33 +60,46 @@ class Quotas:
             tenant, amount = state.policy.tenants.get(name), state.released.get(name, 0)
             if tenant is None or amount == self._released.get(name, 0):
                 continue
+            said = say("quota.taken_back", tenant=name)
             if amount:
-                said = f"{name} has released {format_gpu(amount)} of its guarantee, which others may use"
-            else:
-                said = f"{name} has its whole guarantee again: what it had released is taken back"
+                said = say("quota.released", tenant=name, milli_gpu=amount)
             yield _quota(tenant, said, amount, now)
 
 
 def _configured(before: Policy, policy: Policy, now: int) -> Iterator[Decision]:
-    said = f"revision {policy.revision} of the configuration is in force"
-    yield Decision(now, "quota", said, subject=f"revision {policy.revision}")
+    said = say("quota.configured", revision=str(policy.revision))
+    yield Decision(now, "quota", english(said), subject=f"revision {policy.revision}", said=said)
     for name, tenant in policy.tenants.items():
         known = before.tenants.get(name)
         if known is None:
-            said = f"{name} is a tenant of {tenant.pool} now, with {format_gpu(tenant.guaranteed)} guaranteed"
+            said = say("quota.new_tenant", tenant=name, pool=tenant.pool, milli_gpu=tenant.guaranteed)
             yield _quota(tenant, said, tenant.guaranteed, now)
             continue
-        changed = [
-            f"{field} {format_gpu(getattr(tenant, field))} instead of {format_gpu(getattr(known, field))}"
+        changes = tuple(
+            say(
+                "quota.change",
+                field=field,
+                new_milli_gpu=getattr(tenant, field),
+                old_milli_gpu=getattr(known, field),
+            )
             for field in _FIELDS
             if getattr(tenant, field) != getattr(known, field)
-        ]
-        if changed:
-            yield _quota(tenant, f"{name} has another quota: {', '.join(changed)}", tenant.guaranteed, now)
+        )
+        if changes:
+            yield _quota(tenant, say("quota.changed", tenant=name, changes=changes), tenant.guaranteed, now)
     for name, tenant in before.tenants.items():
         if name not in policy.tenants:
-            yield _quota(tenant, f"{name} is no tenant any more: nothing new of it is taken", 0, now)
+            yield _quota(tenant, say("quota.gone", tenant=name), 0, now)
 
 
-def _quota(tenant: Tenant, said: str, milli_gpu: int, now: int) -> Decision:
-    return Decision(now, "quota", said, (tenant.name,), pool=tenant.pool, subject=tenant.name, milli_gpu=milli_gpu)
+def _quota(tenant: Tenant, said: Said, milli_gpu: int, now: int) -> Decision:
+    return Decision(
+        now,
+        "quota",
+        english(said),
+        (tenant.name,),
+        pool=tenant.pool,
+        subject=tenant.name,
+        milli_gpu=milli_gpu,
+        said=said,
+    )

@@ -14,6 +14,7 @@ import pytest
 
 from commonpool.backends.discovery import Discovery, Nvml, Reading, read_host
 from commonpool.config.structs import NodeConfig
+from commonpool.core.events import DeviceLoad
 from commonpool.core.model import Device, Window
 
 GIB = 1024**3
@@ -34,6 +35,7 @@ class Gpu:
         self.slices: list[Gpu | None] | None = None
         self.shape = (0, 0)
         self.error = 0
+        self.busy: int | None = 0  # percent; None where it cannot say
 
 
 class FakeNvml:
@@ -76,6 +78,12 @@ class FakeNvml:
         used = handle.driver + sum(amount or GIB for _, amount in handle.processes)
         return SimpleNamespace(total=handle.total, used=used, free=handle.total - used)
 
+    def nvmlDeviceGetUtilizationRates(self, handle: Gpu) -> Any:
+        self._raise(handle.error)
+        if handle.busy is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return SimpleNamespace(gpu=handle.busy, memory=handle.busy // 2)
+
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Gpu) -> list[Any]:
         self._raise(handle.error)
         return [SimpleNamespace(pid=pid, usedGpuMemory=amount) for pid, amount in handle.processes]
@@ -116,6 +124,7 @@ class FakeNvml:
 def piece(profile: str, compute: int, memory_mib: int) -> Gpu:
     made = Gpu(f"NVIDIA A100-SXM4-80GB MIG {profile}", memory_mib * 1024**2)
     made.shape = compute, memory_mib
+    made.busy = None  # the library tells it of whole GPUs alone
     made.driver = 0
     return made
 
@@ -352,3 +361,35 @@ def test_this_machine_is_read() -> None:
     assert all(count >= 0 and speed > 0 for count, speed in first.nics.values())
     load = Discovery(FakeNvml()).load("n")
     assert all(0 <= part <= 1000 for part in (load.cpu, load.memory, load.network))
+
+
+def device_loads(nvml: FakeNvml) -> tuple[DeviceLoad, ...]:
+    return looking(nvml).load("n").devices
+
+
+def test_each_gpu_says_how_busy_it_is_and_what_is_in_its_memory() -> None:
+    one, other = Gpu(), Gpu()
+    one.busy, one.processes = 83, [(PARENT, 3 * GIB)]
+    assert device_loads(FakeNvml(one, other)) == (DeviceLoad("0", 830, 3 * 1024 + 512), DeviceLoad("1", 0, 512))
+
+
+def test_slices_say_what_is_in_their_memory() -> None:
+    cut, small = Gpu(), piece("1g.10gb", 1, 9728)
+    small.processes = [(PARENT, GIB)]
+    cut.busy, cut.slices = 50, [None, small]
+    nvml = FakeNvml(cut, Gpu())
+    assert device_loads(nvml) == (DeviceLoad("0.1", None, 1024), DeviceLoad("1", 0, 512))
+    assert [device.id for device in looking(nvml).discover(HERE).devices] == ["n/0.1", "n/1"]
+
+
+def test_what_the_hardware_does_not_say_is_unknown_and_never_zero() -> None:
+    mute, ill = Gpu(), Gpu()
+    mute.busy, ill.error = None, pynvml.NVML_ERROR_GPU_IS_LOST
+    assert device_loads(FakeNvml(mute, ill, Gpu())) == (
+        DeviceLoad("0", None, 512),
+        DeviceLoad("1", None, None),
+        DeviceLoad("2", 0, 512),
+    )
+    away = FakeNvml(Gpu())
+    away.absent = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    assert device_loads(away) == ()

@@ -38,15 +38,21 @@ def replaced(**changes: object) -> wire.Nodes:
 def test_a_device_and_its_holders() -> None:
     holders = (HolderView("m-0.1", "m", "", 500, 0), HolderView("j1", "", "a", 250, 0), HolderView("x", "", "", 1, 0))
     shown = drawn(replaced(holders=holders, profile="1g.10gb"))
-    assert shown[0] == ["device", "gpu", "memory", "free", "free", "memory", "held", "by", "state"]
+    assert " ".join(shown[0]) == "device gpu memory free free memory busy used memory held by state"
     assert " ".join(shown[2]) == (
-        "n1/0 A100 1g.10gb 80GiB 0.25 of 1 20GiB m-0.1 (m) 0.5, j1 (job of a) 0.25, x (unknown) 0.001 healthy"
+        "n1/0 A100 1g.10gb 80GiB 0.25 of 1 20GiB unknown unknown"
+        " m-0.1 (m) 0.5, j1 (job of a) 0.25, x (unknown) 0.001 healthy"
     )
 
 
 def test_what_is_not_known_or_not_well() -> None:
     shown = drawn(replaced(memory_mib=0, free_memory_mib=None, healthy=False, free_milli_gpu=-500))
-    assert " ".join(shown[2]) == "n1/0 A100 – -0.5 of 1 – – not healthy"
+    assert " ".join(shown[2]) == "n1/0 A100 – -0.5 of 1 – unknown unknown – not healthy"
+
+
+@pytest.mark.parametrize(("busy", "used", "words"), [(835, 61440, "83 % 60GiB"), (0, None, "0 % unknown")])
+def test_what_the_hardware_says(busy: int, used: int | None, words: str) -> None:
+    assert f"20GiB {words} –" in " ".join(drawn(replaced(busy=busy, used_memory_mib=used))[2])
 
 
 def test_a_node_says_how_it_is() -> None:

@@ -6,7 +6,7 @@ import pytest
 from commonpool.access.callers import by_admin_key
 from commonpool.config import parse_sources
 from commonpool.console import devices
-from commonpool.core.events import NodeSeen
+from commonpool.core.events import DeviceLoad, HostLoad, NodeSeen
 from commonpool.core.machine import Machine
 from commonpool.core.model import Device, Node
 from commonpool.core.pictures import DeviceView, HolderView, NodeView
@@ -115,3 +115,12 @@ def test_devices_are_the_operators_own(product: FakeOperations) -> None:
             answer = local.get(path)
             assert answer.status_code == 403
             assert "n1" not in words(answer.text)
+
+
+def test_what_the_hardware_says_and_what_it_does_not(product: FakeOperations) -> None:
+    loads = DeviceLoad("0", 830, 40960), DeviceLoad("1", None, 512)
+    product.machine.handle(HostLoad("n1", 100, 100, devices=loads), NOW)
+    with visiting(product) as local:
+        shown = words(local.get("/devices").text)
+    assert [shown.count(word) for word in ("83 %", "40,960 MiB", "512 MiB", "0 MiB", "0 %")] == [1, 1, 1, 0, 0]
+    assert shown.count("unknown") == 2 * 6 - 3

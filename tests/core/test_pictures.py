@@ -3,7 +3,7 @@
 from typing import Any
 
 from commonpool.core import pictures
-from commonpool.core.events import HostLoad, NodeLost, NodeSeen
+from commonpool.core.events import DeviceLoad, HostLoad, NodeLost, NodeSeen
 from commonpool.core.model import Deployment, Device, Hardware, Node, Scaling, Share, Window
 from commonpool.core.pictures import HolderView, PoolDevices, ResourceUse, TenantJobs
 from tests.core.worlds import S, World, policy, tenant
@@ -43,6 +43,15 @@ def test_devices_and_who_has_them() -> None:
     assert (third.free_milli_gpu, third.free_memory_mib) == (1000, None)
     (pool,) = pictures.devices(here.machine.state)
     assert pool == PoolDevices("main", True, 2000, 1250, here.machine.state.inventories["main"].fragmented)
+
+
+def test_what_the_hardware_of_a_device_says_and_what_it_does_not() -> None:
+    here = world()
+    here.send(NodeSeen(Node("n1", "main", (Device("n1/0"), Device("n1/1.0"), Device("n1/2")))))
+    here.send(HostLoad("n1", 0, 0, devices=(DeviceLoad("0", 830, 2), DeviceLoad("1.0", None, 1))))
+    here.send(HostLoad("n2", 0, 0, devices=(DeviceLoad("2", 990, 9),)))
+    (seen,) = pictures.nodes(here.machine.state, 0)
+    assert [(each.busy, each.used_memory_mib) for each in seen.devices] == [(830, 2), (None, 1), (None, None)]
 
 
 def test_what_a_node_says_of_itself() -> None:

@@ -1,6 +1,6 @@
 """Given a core, when it is measured, then each figure is the one that it holds."""
 
-from commonpool.core.events import Ended, HostLoad, NodeSeen
+from commonpool.core.events import DeviceLoad, Ended, HostLoad, NodeSeen
 from commonpool.core.model import NS_PER_HOUR, Budget, Device, Fault, Node, Outcome, Tier, Usage
 from commonpool.core.underuse import underuse
 from commonpool.observe import gauges
@@ -125,3 +125,19 @@ def test_how_busy_nodes_are() -> None:
     here.send(HostLoad("n1", cpu=250, memory=500, network=125))
     found = measured(here)
     assert [found[f"node_{what}_ratio{{node=n1}}"] for what in ("cpu", "memory", "network")] == [0.25, 0.5, 0.125]
+
+
+def test_what_is_given_of_devices_and_what_their_hardware_says() -> None:
+    here = World(policy(tenant("a", 2000)), replicas=0)
+    here.send(NodeSeen(Node("n1", "main", (Device("n1/0"), Device("n1/1.0", milli_gpu=500), Device("n1/2")))))
+    here.submit("j", "a", 500)
+    loads = DeviceLoad("0", 830, 2), DeviceLoad("1.0", None, 1), DeviceLoad("7", 1, 1)
+    here.send(HostLoad("n1", 0, 0, devices=loads))
+    found = {name: value for name, value in measured(here).items() if name.startswith("device_")}
+    held = {name: value for name, value in found.items() if "held" in name}
+    assert sorted(held.values()) == [0, 0, 0.5]
+    assert {name: value for name, value in found.items() if name not in held} == {
+        "device_busy_ratio{device=n1/0,node=n1}": 0.83,
+        "device_used_memory_bytes{device=n1/0,node=n1}": 2 * 1024**2,
+        "device_used_memory_bytes{device=n1/1.0,node=n1}": 1024**2,
+    }

@@ -19,7 +19,7 @@ import pynvml
 from commonpool.config.mig import card_of
 from commonpool.config.nodes import declared, island_of
 from commonpool.config.structs import NodeConfig
-from commonpool.core.events import HostLoad
+from commonpool.core.events import DeviceLoad, HostLoad
 from commonpool.core.model import MILLI_PER_GPU, Device, Node
 
 _MIB = 1024 * 1024
@@ -45,6 +45,7 @@ class Nvml(Protocol):
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Any: ...
     def nvmlDeviceGetName(self, handle: Any) -> str: ...
     def nvmlDeviceGetMemoryInfo(self, handle: Any) -> Any: ...
+    def nvmlDeviceGetUtilizationRates(self, handle: Any) -> Any: ...
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]: ...
     def nvmlDeviceGetGraphicsRunningProcesses(self, handle: Any) -> list[Any]: ...
     def nvmlDeviceGetP2PStatus(self, device1: Any, device2: Any, p2pIndex: int) -> int: ...
@@ -137,6 +138,7 @@ class Discovery:
             cpu=_part(now.cpu_busy_s - before.cpu_busy_s, now.cpu_s - before.cpu_s),
             memory=_part(now.memory_used, now.memory),
             network=max((_traffic(name, before, now) for name in now.nics), default=0),
+            devices=tuple(self._loads()),
         )
 
     # -- GPUs ----------------------------------------------------------------------------------------------------------
@@ -200,15 +202,36 @@ class Discovery:
             return self._nvml.nvmlDeviceGetMigMode(handle)[0] == self._nvml.NVML_DEVICE_MIG_ENABLE
         return False
 
+    def _loads(self) -> Iterable[DeviceLoad]:
+        """How busy each GPU is; of slices only what they hold in memory is told. One that is ill tells nothing."""
+        nvml = self._nvml
+        for index in range(self._count() or 0):
+            with suppress(nvml.NVMLError):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                if self._is_cut(handle):
+                    yield from (self._load(f"{index}.{number}", piece) for number, piece in self._pieces(handle))
+                else:
+                    yield self._load(str(index), handle)
+
+    def _load(self, device: str, handle: Any) -> DeviceLoad:
+        busy = used_mib = None
+        with suppress(self._nvml.NVMLError):
+            used_mib = self._nvml.nvmlDeviceGetMemoryInfo(handle).used // _MIB
+        with suppress(self._nvml.NVMLError):
+            busy = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu * _THOUSAND // 100
+        return DeviceLoad(device, busy, used_mib)
+
+    def _pieces(self, handle: Any) -> Iterable[tuple[int, Any]]:
+        """The slices of a GPU, by number."""
+        for number in range(self._nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            with suppress(self._nvml.NVMLError):  # nothing is there
+                yield number, self._nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+
     def _slices(self, whole: Device, memory_mib: int, handle: Any) -> Iterable[Device]:
         nvml = self._nvml
         kind = card_of(whole.model, memory_mib)
         compute = kind.compute if kind else _SLICES
-        for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
-            try:
-                piece = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-            except nvml.NVMLError:  # nothing is there
-                continue
+        for number, piece in self._pieces(handle):
             attributes = nvml.nvmlDeviceGetAttributes(piece)
             yield msgspec.structs.replace(
                 whole,

@@ -39,7 +39,7 @@ def picture(out: "Console", now: wire.Nodes) -> "RenderableType":
         return Group(*map(show.clean, said))
     columns = [
         *(show.Column(title, right=False) for title in ("device", "gpu")),
-        *map(show.Column, ("memory", "free", "free memory")),
+        *map(show.Column, ("memory", "free", "free memory", "busy", "used memory")),
         *(show.Column(title, right=False) for title in ("held by", "state")),
     ]
     return Group(show.table(out, columns, rows), Text(), *map(show.clean, said))
@@ -52,6 +52,8 @@ def _device(device: DeviceView) -> tuple[str, ...]:
         format_memory(device.memory_mib) if device.memory_mib else text.NONE,
         f"{_gpus(device.free_milli_gpu)} of {text.gpus(device.milli_gpu)}",
         text.NONE if device.free_memory_mib is None else format_memory(max(0, device.free_memory_mib)),
+        "unknown" if device.busy is None else f"{device.busy // 10} %",
+        "unknown" if device.used_memory_mib is None else format_memory(device.used_memory_mib),
         ", ".join(map(_holder, device.holders)) or text.NONE,
         "healthy" if device.healthy else "not healthy",
     )

@@ -155,13 +155,28 @@ class NodeLost(msgspec.Struct, frozen=True, tag=True):
     name: str
 
 
+class DeviceLoad(msgspec.Struct, frozen=True):
+    """How busy the hardware of a device is: `busy` in thousandths of the time, and what is in use of its memory.
+
+    `device` is its id without the node's name. None is not known.
+    """
+
+    device: str
+    busy: int | None = None
+    used_mib: int | None = None
+
+
 class HostLoad(msgspec.Struct, frozen=True, tag=True):
-    """How busy a node's own resources are, in thousandths: CPU time, memory, network. Sent every few seconds."""
+    """How busy a node's own resources are, in thousandths: CPU time, memory, network. Sent every few seconds.
+
+    `devices` are those whose hardware says how busy it is; people are shown it, and nothing is decided by it.
+    """
 
     node: str
     cpu: int
     memory: int
     network: int = 0
+    devices: tuple[DeviceLoad, ...] = ()
 
 
 class Resumed(msgspec.Struct, frozen=True, tag=True):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from commonpool.core.events import HostLoad
+from commonpool.core.events import DeviceLoad, HostLoad
 from commonpool.core.hosts import Part
 from commonpool.core.inventory import Inventory
 from commonpool.core.model import Device, Isolation, Node, Window
@@ -26,7 +26,8 @@ class HolderView(msgspec.Struct, frozen=True):
 class DeviceView(msgspec.Struct, frozen=True):
     """A device now. `free_memory_mib` is None where its memory is not known.
 
-    What is free falls below zero where more is held than is there, as after a device was cut into smaller ones.
+    What is free falls below zero where more is held than is there, as after a device was cut into smaller ones. `busy`
+    (thousandths of the time) and `used_memory_mib` are what its hardware says, None where it does not.
     """
 
     id: str
@@ -39,6 +40,8 @@ class DeviceView(msgspec.Struct, frozen=True):
     memory_mib: int
     free_memory_mib: int | None
     holders: tuple[HolderView, ...]
+    busy: int | None = None
+    used_memory_mib: int | None = None
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -151,6 +154,8 @@ def _pool(state: State, pool: str) -> PoolDevices:
 
 
 def _node(state: State, inventory: Inventory, node: Node, models: dict[str, str], now: int) -> NodeView:
+    load = state.hosts.get(node.name)
+    loads = {} if load is None else {f"{node.name}/{each.device}": each for each in load.devices}
     return NodeView(
         name=node.name,
         pool=inventory.pool,
@@ -159,9 +164,9 @@ def _node(state: State, inventory: Inventory, node: Node, models: dict[str, str]
         driver=node.driver,
         cpu_milli=node.cpu_milli,
         memory_mib=node.memory_mib,
-        load=state.hosts.get(node.name),
+        load=load,
         window=min((each for each in node.windows if now < each.end_ns), key=_start, default=None),
-        devices=tuple(_device(each, inventory.holders(each.id), models) for each in node.devices),
+        devices=tuple(_device(each, inventory.holders(each.id), models, loads.get(each.id)) for each in node.devices),
     )
 
 
@@ -169,7 +174,7 @@ def _start(window: Window) -> int:
     return window.start_ns
 
 
-def _device(device: Device, parts: dict[str, Part], models: dict[str, str]) -> DeviceView:
+def _device(device: Device, parts: dict[str, Part], models: dict[str, str], load: DeviceLoad | None) -> DeviceView:
     free_mib = device.memory_mib - device.taken_mib - sum(part.memory_mib for part in parts.values())
     return DeviceView(
         id=device.id,
@@ -185,4 +190,6 @@ def _device(device: Device, parts: dict[str, Part], models: dict[str, str]) -> D
             HolderView(holder, models.get(holder, ""), part.owner, part.milli_gpu, part.memory_mib)
             for holder, part in parts.items()
         ),
+        busy=None if load is None else load.busy,
+        used_memory_mib=None if load is None else load.used_mib,
     )

@@ -13,6 +13,7 @@ from commonpool.observe.metrics import OTHER
 
 PAIRS_MAX: Final = 1000  # of lender and borrower; the rest are both `other`
 _PERMILLE: Final = 1000
+_BYTES_PER_MIB: Final = 1024 * 1024
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ def families(state: State, now: int, underused: Iterable[Underuse]) -> Iterator[
     yield from _models(state)
     yield from _circuits(state)
     yield from _nodes(state)
+    yield from _devices(state)
 
 
 def gauge(name: str, text: str, labels: Labels, values: Iterable[T], pick: Callable[[T], float]) -> Family:
@@ -156,3 +158,27 @@ def _nodes(state: State) -> Iterator[Family]:
     for resource, what in tables.items():
         samples = [((name,), getattr(load, resource) / _PERMILLE) for name, load in state.hosts.items()]
         yield Family(f"node_{resource}_ratio", "gauge", f"How much of its {what} a node uses.", ("node",), samples)
+
+
+def _devices(state: State) -> Iterator[Family]:
+    """Of each device what is given out of it and, where its hardware says so, how busy it is."""
+    held: list[tuple[Labels, float]] = []
+    busy: list[tuple[Labels, float]] = []
+    used: list[tuple[Labels, float]] = []
+    for inventory in state.inventories.values():
+        for node in inventory.nodes():
+            load = state.hosts.get(node.name)
+            loads = {} if load is None else {f"{node.name}/{each.device}": each for each in load.devices}
+            for device in node.devices:
+                labels = (node.name, device.id)
+                parts = inventory.holders(device.id).values()
+                held.append((labels, sum(part.milli_gpu for part in parts) / MILLI_PER_GPU))
+                seen = loads.get(device.id)
+                if seen is not None and seen.busy is not None:
+                    busy.append((labels, seen.busy / _PERMILLE))
+                if seen is not None and seen.used_mib is not None:
+                    used.append((labels, seen.used_mib * _BYTES_PER_MIB))
+    of = ("node", "device")
+    yield Family("device_held_gpus", "gauge", "What replicas and jobs were given of a device.", of, held)
+    yield Family("device_busy_ratio", "gauge", "How much of the time a device works, as its driver says.", of, busy)
+    yield Family("device_used_memory_bytes", "gauge", "Memory in use on a device, as its driver says.", of, used)

@@ -23,6 +23,8 @@ from commonpool.core.records import unanswered
 from commonpool.gateway.desk import Waiter
 from commonpool.gateway.later import Errands
 from commonpool.gateway.server import Gateway
+from commonpool.observe.spans import payload, spans
+from commonpool.observe.traces import Ended, Traces
 from commonpool.store.contract import StoreError
 from commonpool.store.later import LaterHead, LaterText, SealedLater
 from commonpool.store.memory import MemoryStore
@@ -44,6 +46,7 @@ from tests.gateway.fakes import (
     until,
 )
 from tests.leaks import MARK
+from tests.observe.collector import Received, decoded
 
 PREFER = "prefer: respond-async\r\n"
 OTHER_APP, OTHER_TENANT, SAME_APP, BOUNDED = (b"Bearer cp_" + name for name in (b"app", b"tenant", b"same", b"bounded"))
@@ -54,6 +57,8 @@ KEYS = {
     OTHER_APP: principal(key_id="k2", app="portal"),
     OTHER_TENANT: principal(key_id="k3", tenant="research", app="helpdesk"),
 }
+PARENT = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+CONSUMER = 5
 PEAK = (Reason.PROMISE, "Tenant support has 130.0 s of work waiting. Try again in 10 s.", 10 * SECOND)
 
 
@@ -163,8 +168,10 @@ class Core:
 class Peak:
     """A gateway at its peak, what it keeps, and raw connections to it."""
 
-    def __init__(self, store: Store, **bounds: int) -> None:
+    def __init__(self, store: Store, *, traced: bool, **bounds: int) -> None:
         self.store = store
+        self.traced: list[Ended] = []
+        self._traces = Traces(self.traced.append, 1000, lambda: self.now) if traced else None
         self.now = 1_700_000_000 * SECOND
         self.core = Core(config())
         self.desk = Desk()
@@ -205,6 +212,7 @@ class Peak:
             monotonic=lambda: monotonic[0],
             listener=self,
             later=self.errands,
+            traces=self._traces,
         )
         port = await gateway.start(Address("127.0.0.1", 0))
         self.world = World(gateway, self.desk, self.engine, port, monotonic)
@@ -240,8 +248,10 @@ def configured() -> Config:
 
 
 @contextlib.asynccontextmanager
-async def peak(conf: Config | None = None, store: Store | None = None, **bounds: int) -> AsyncIterator[Peak]:
-    here = Peak(store or Store(), **bounds)
+async def peak(
+    conf: Config | None = None, store: Store | None = None, *, traced: bool = False, **bounds: int
+) -> AsyncIterator[Peak]:
+    here = Peak(store or Store(), traced=traced, **bounds)
     await here.start(conf or configured())
     try:
         yield here
@@ -250,9 +260,11 @@ async def peak(conf: Config | None = None, store: Store | None = None, **bounds:
         await here.world.close()
 
 
-def at_peak(test: Callable[[Peak], Awaitable[None]], conf: Config | None = None, **bounds: int) -> None:
+def at_peak(
+    test: Callable[[Peak], Awaitable[None]], conf: Config | None = None, *, traced: bool = False, **bounds: int
+) -> None:
     async def main() -> None:
-        async with peak(conf, None, **bounds) as here:
+        async with peak(conf, None, traced=traced, **bounds) as here:
             await test(here)
 
     run(main)
@@ -779,3 +791,65 @@ def test_what_its_key_may_have_bounds_it() -> None:
         assert here.engine.calls[0].json["max_tokens"] == 7
 
     at_peak(test)
+
+
+def shown(here: Peak) -> list[Received]:
+    """What was traced."""
+    return decoded(payload([span for each in here.traced for span in spans(each)], {}))
+
+
+def test_it_is_one_span_below_its_clients_from_when_it_was_taken() -> None:
+    async def test(here: Peak) -> None:
+        taken_ns = here.now
+        answer = await here.ask(f"{PREFER}traceparent: {PARENT}\r\ntracestate: vendor=1\r\n")
+        here.now += 5 * SECOND
+        # what cannot run yet is no span
+        here.desk.turned_away = (Reason.REQUESTS_PER_MINUTE, "Used.", SECOND)
+        await here.later.round()
+        here.now += SECOND
+        here.desk.turned_away = None
+        assert here.traced == []
+        assert (await here.answered(answer.headers["location"])).status == 200
+        root, queue, engine = shown(here)
+        assert (root.name, root.kind, root.parent_id) == ("chat tiny", CONSUMER, PARENT[36:52])
+        assert (root.trace_id, root.state) == (PARENT[3:35], "vendor=1")
+        assert (queue.parent_id, engine.parent_id) == (root.span_id, root.span_id)
+        assert here.engine.calls[-1].headers["traceparent"] == f"00-{PARENT[3:35]}-{engine.span_id}-01"
+        assert root.attributes["commonpool.later"] == "answered"
+        assert (here.traced[0].arrived_ns, here.traced[0].ended_ns) == (taken_ns, here.now)
+
+    at_peak(test, traced=True)
+
+
+def test_what_never_can_run_is_a_span_of_its_error() -> None:
+    async def test(here: Peak) -> None:
+        place = await here.taken()
+        here.desk.turned_away = (Reason.UNKNOWN_MODEL, "Model tiny does not exist.", None)
+        assert (await here.answered(place)).status == 404
+        (root, *_) = shown(here)
+        assert (root.kind, root.attributes["http.response.status_code"]) == (CONSUMER, 404)
+        assert len(here.traced) == 1
+
+    at_peak(test, traced=True)
+
+
+def test_what_is_left_for_the_next_start_is_no_span_yet() -> None:
+    async def test(here: Peak) -> None:
+        here.desk.full = True
+        await here.taken()
+        await here.later.round()
+        await here.world.gateway.drain(0)
+        assert here.traced == []
+
+    at_peak(test, traced=True)
+
+
+def test_a_client_that_does_not_trace_is_passed_on_to_the_engine() -> None:
+    async def test(here: Peak) -> None:
+        parent = PARENT[:-2] + "00"
+        answer = await here.ask(f"{PREFER}traceparent: {parent}\r\n")
+        assert (await here.answered(answer.headers["location"])).status == 200
+        assert here.engine.calls[-1].headers["traceparent"] == parent
+        assert here.traced == []
+
+    at_peak(test, traced=True)

@@ -134,11 +134,11 @@ class _Kept:
         self._later.spawn(self._later.end(self, reply, then))
         self._later.wake()
 
-    def refused(self, refusal: Refuse, reply: Reply) -> None:
+    def refused(self, refusal: Refuse, reply: Reply) -> bool:
         self.errand = None
         self.running = False
         self.leave_desk()
-        self._later.refused(self, refusal, reply)
+        return self._later.refused(self, refusal, reply)
 
     def stopped(self) -> None:
         self.errand = None
@@ -285,17 +285,18 @@ class Later:
 
     # -- what becomes of it --------------------------------------------------------------------------------------------
 
-    def refused(self, kept: _Kept, refusal: Refuse, reply: Reply) -> None:
-        """It does not run now. Where that may pass it is tried again."""
+    def refused(self, kept: _Kept, refusal: Refuse, reply: Reply) -> bool:
+        """It does not run now. Where that may pass it is tried again; whether it never will."""
         if kept.head.id not in self._kept:
-            return
+            return False
         if STATUS_OF[refusal.reason] in PASSES:
             kept.why = refusal.message
             self._queue(kept, first=True)
             kept.line.not_before_ns = self._clock() + (refusal.retry_after_ns or RETRY_NS)
-        else:
-            self._settle(kept, Outcome.REFUSED, reply.status, refusal.reason)
-            self.spawn(self.end(kept, reply))
+            return False
+        self._settle(kept, Outcome.REFUSED, reply.status, refusal.reason)
+        self.spawn(self.end(kept, reply))
+        return True
 
     async def end(self, kept: _Kept, reply: Reply, then: Callable[[], None] = lambda: None) -> None:
         """Keep its answer. `then` is called when that is done, or cannot be now; it is tried again."""

@@ -30,6 +30,7 @@ from commonpool.gateway.pulse import Pulse
 from commonpool.gateway.relay import Exchange
 from commonpool.gateway.upstream import Pool
 from commonpool.gateway.wire import Ask
+from commonpool.observe.traces import Track
 from commonpool.store.contract import StoreError
 from commonpool.store.later import Keeper, LaterPlace, LaterText, Owner, Reply, Underway, Work
 
@@ -59,6 +60,9 @@ class Home(Protocol):
 
     def purse_of(self, tenant: str) -> Purse:
         """Where what is kept for a tenant is counted."""
+
+    def resumed(self, request: Request, trace: bytes, taken_ns: int) -> Track | bytes:
+        """The trace of a request that was kept with these header lines, and is handed in now."""
 
     def tapped(self, outlet: Outlet, request: Request, asked: bytes) -> Outlet:
         """Where an answer is to be written, so that whoever keeps prompts hears of it."""
@@ -275,7 +279,11 @@ class Errand:
         self._alone = False  # nobody waits for the answer any more
         ask = wire.read(work.text.endpoint, work.text.body)
         outlet = home.tapped(self, self.request, work.text.body)
-        self.exchange = Exchange(self, outlet, self.request, ask, work.text.trace, work.text.sizes)
+        # It is traced as what was asked, from when it was taken: one span, below the one of its client.
+        asked = msgspec.structs.replace(self.request, endpoint=work.text.endpoint)
+        trace = home.resumed(asked, work.text.trace, work.head.taken_ns)
+        self._track = trace if isinstance(trace, Track) else None
+        self.exchange = Exchange(self, outlet, self.request, ask, trace, work.text.sizes)
 
     def begin(self) -> None:
         head = self._work.head
@@ -295,6 +303,8 @@ class Errand:
         """It is to be done after the next start."""
         if self._ended is None:
             self._alone = True
+            if self._track is not None:
+                self._track.leave()
             self.exchange.cut()
             self._over()
             self._owner.stopped()
@@ -326,7 +336,8 @@ class Errand:
     def refused(self, refusal: Refuse) -> None:
         error = of_refusal(refusal)
         self._over()
-        self._owner.refused(refusal, Reply(error.status, error.body()))
+        if self._owner.refused(refusal, Reply(error.status, error.body())) and self._track is not None:
+            self._track.over(error.status, error.code)
 
     # -- Place, and the desk of its exchange ---------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from commonpool.gateway.relay import Exchange
 from commonpool.gateway.repeats import HeldBack, Repeats, likeness
 from commonpool.gateway.rules import Rules
 from commonpool.gateway.upstream import Pool
-from commonpool.observe.traces import Traces, passed_on
+from commonpool.observe.traces import Traces, Track, passed_on
 from commonpool.store.prompts import Listener
 
 NS_PER_S: Final = 1_000_000_000
@@ -352,6 +352,10 @@ class Gateway:
     def tapped(self, outlet: Outlet, request: Request, asked: bytes) -> Outlet:
         """Where an answer is to be written, so that whoever keeps prompts hears of it."""
         return self._tap.on(outlet, request, self.clock(), asked)
+
+    def resumed(self, request: Request, trace: bytes, taken_ns: int) -> Track | bytes:
+        """The trace of a request that was kept with these header lines, and is handed in now."""
+        return trace if self._traces is None else self._traces.resume(request, trace, taken_ns)
 
     def slow(self, error: ApiError, tenant: str, key: str, parts: Iterable[bytes]) -> None:
         if self.draining:

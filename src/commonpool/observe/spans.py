@@ -20,7 +20,7 @@ _OPERATIONS: Final = {"chat": "chat", "completions": "text_completion", "embeddi
 _FAILED_FROM: Final = 500  # what a client did wrong is no error of the server's span
 _UNSERVED_NS: Final = NS_PER_S // 1000  # what was refused sooner did not wait
 
-_INTERNAL, _SERVER, _CLIENT = 1, 2, 3  # kinds of spans
+_INTERNAL, _SERVER, _CLIENT, _CONSUMER = 1, 2, 3, 5  # kinds of spans
 _ERROR: Final = 2  # of a status
 
 Value = str | int
@@ -44,7 +44,7 @@ def spans(ended: Ended) -> Iterator[bytes]:
         ended.span_id,
         ended.parent_id,
         f"{_OPERATIONS[request.endpoint]} {request.model}",
-        _SERVER,
+        _CONSUMER if ended.later else _SERVER,
         (ended.arrived_ns, ended.ended_ns),
         {
             **_asked(request),
@@ -53,6 +53,7 @@ def spans(ended: Ended) -> Iterator[bytes]:
             "commonpool.wait_ns": _waited_ns(ended),
             "commonpool.attempts": len(attempts),
             **({"commonpool.cache": "hit"} if ended.recalled else {}),
+            **({"commonpool.later": "answered"} if ended.later else {}),
             **(_used(last) if answered and last is not None else {}),
         },
         ended.error,

@@ -48,7 +48,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 class Ended(msgspec.Struct, frozen=True, gc=False):
     """A request that is over. `error` is the code of what its client was told, "" where it was answered.
 
-    Times are nanoseconds since the epoch. `parent_id` is the client's span, 0 where the trace began here.
+    Times are nanoseconds since the epoch. `parent_id` is the client's span, 0 where the trace began here. `later`: its
+    client took its answer later.
     """
 
     request: Request
@@ -62,19 +63,22 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     error: str
     recalled: bool
     attempts: tuple[Attempt, ...]
+    later: bool = False
 
 
 class Track:
     """The trace of one request that waits or runs."""
 
-    __slots__ = ("_over", "_traces", "arrived_ns", "attempts", "parent_id", "request", "span_id", "state", "trace_id")
+    __slots__ = ("_over", "_taken_ns", "_traces", "arrived_ns", "attempts", "parent_id", "request", "span_id", "state",
+                 "trace_id")  # fmt: skip
 
-    def __init__(self, traces: "Traces", request: Request, context: tuple[int, int, int, bytes]) -> None:
+    def __init__(self, traces: "Traces", request: Request, context: tuple[int, int, int, bytes], taken_ns: int) -> None:
         self._traces = traces
         self._over = False
         self.request = request
         self.trace_id, self.span_id, self.parent_id, self.state = context
-        self.arrived_ns = traces.clock()
+        self._taken_ns = taken_ns
+        self.arrived_ns = taken_ns or traces.clock()
         self.attempts: list[Attempt] = []
 
     @property
@@ -90,6 +94,10 @@ class Track:
         """An attempt has ended."""
         if len(self.attempts) < ATTEMPTS_MAX:
             self.attempts.append(attempt)
+
+    def leave(self) -> None:
+        """It is not over, and goes on as another one: nothing is told of this."""
+        self._over = True
 
     def over(self, status: int, error: str = "", *, recalled: bool = False) -> None:
         """The request is over. What is said of it after the first time counts for nothing."""
@@ -109,6 +117,7 @@ class Track:
                 error,
                 recalled,
                 tuple(self.attempts),
+                self._taken_ns > 0,
             )
         )
 
@@ -134,8 +143,11 @@ class Traces:
         self._bound = (sample_permille << _RATIO_BITS) // THOUSAND
         self._ids = ids
 
-    def begin(self, request: Request, parent: bytes | None, state: bytes | None) -> "Track | bytes":
-        """The track of a request that is traced; of another one the header lines for its engine."""
+    def begin(self, request: Request, parent: bytes | None, state: bytes | None, taken_ns: int = 0) -> "Track | bytes":
+        """The track of a request that is traced; of another one the header lines for its engine.
+
+        `taken_ns` is when one came that is answered later, 0 for one that comes now.
+        """
         number = int.from_bytes(self._ids(_ID_BYTES), "big") | 1  # no id is zero
         span_id, state = number & _IDS_MASK, state or b""
         found = None if parent is None else _TRACEPARENT.fullmatch(parent)
@@ -143,11 +155,16 @@ class Traces:
             trace_id = number >> 64 or 1
             if trace_id & ((1 << _RATIO_BITS) - 1) >= self._bound:
                 return header(trace_id, span_id, 0, b"")
-            return Track(self, request, (trace_id, span_id, 0, b""))
+            return Track(self, request, (trace_id, span_id, 0, b""), taken_ns)
         trace_id, parent_id, flags = (int(part, 16) for part in found.groups())
         if not flags & _SAMPLED:
             return passed_on(parent, state)
-        return Track(self, request, (trace_id, span_id, parent_id, state))
+        return Track(self, request, (trace_id, span_id, parent_id, state), taken_ns)
+
+    def resume(self, request: Request, lines: bytes, taken_ns: int) -> "Track | bytes":
+        """The same of one that was kept with the header lines of its client's trace (`passed_on`), and is handed in."""
+        found = dict(line.split(b": ", 1) for line in lines.split(b"\r\n") if line)
+        return self.begin(request, found.get(b"traceparent"), found.get(b"tracestate"), taken_ns)
 
 
 def passed_on(parent: bytes | None, state: bytes | None) -> bytes:

@@ -93,8 +93,8 @@ class Owner(Protocol):
     def answered(self, reply: Reply, then: Callable[[], None]) -> None:
         """Keep this, call `then`, and tell it whoever asks."""
 
-    def refused(self, refusal: Refuse, reply: Reply) -> None:
-        """It does not run now; where it never will, this is the reply."""
+    def refused(self, refusal: Refuse, reply: Reply) -> bool:
+        """It does not run now; where it never will, this is the reply, and True is returned."""
 
     def stopped(self) -> None:
         """The product stops before it is done."""

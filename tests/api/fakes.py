@@ -168,18 +168,21 @@ class FakeOperations:
         self.wait_books = self.counting(ASKED_MAX)
         self.machine = Machine(self._config.policy)
         self.fake_feed = Feed("run")
+        self.fake_recovered = True
         self.first_tokens: dict[str, int] = {}
         self.underused: tuple[underuse.Underuse, ...] = ()
         self.advised = Advised("making")
         self.callers = {ADMIN: by_admin_key("k1"), KEY_OF_A: by_data_key("k2", "a", "default")}
         self.courier = TakesAll()
+        self.away = Away()
         self.fake_alerts = Alerting(
             self,
             self.store,
             state=lambda: self.machine.state,
             books=NoBooks(),
-            away=Away,
+            away=lambda: self.away,
             promises=tuple,
+            gateways=tuple,
             behind_ns=0,
             courier=self.courier,
         )
@@ -336,7 +339,10 @@ class FakeOperations:
     def standing(self, request_id: str) -> Standing | None:
         return self.machine.standing(request_id, self.now)
 
-    def running(self, request_id: str) -> Passed | None:
+    def recovered(self) -> bool:
+        return self.fake_recovered
+
+    async def running(self, request_id: str) -> Passed | None:
         record = self.machine.noted(request_id, self.now)
         return None if record is None else Passed(record, self.first_tokens.get(request_id, 0))
 

@@ -6,6 +6,7 @@ import pytest
 
 from commonpool.access.callers import by_admin_key
 from commonpool.access.scope import EVERYTHING
+from commonpool.control.alerting.rules import Away
 from commonpool.core.english import english
 from commonpool.core.model import NS_PER_HOUR
 from commonpool.core.underuse import Underuse
@@ -25,10 +26,10 @@ def product() -> FakeOperations:
     return made
 
 
-async def looked(product: FakeOperations) -> None:
-    """What is wrong has been seen once."""
+async def looked(product: FakeOperations, alerts: int = 1) -> None:
+    """What is wrong has been seen: so many alerts."""
     looking = asyncio.ensure_future(product.fake_alerts.run())
-    while not product.fake_alerts.listing(EVERYTHING).alerts:  # noqa: ASYNC110 - no event tells of it
+    while len(product.fake_alerts.listing(EVERYTHING).alerts) < alerts:  # noqa: ASYNC110 - no event tells of it
         await asyncio.sleep(0)
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
@@ -96,6 +97,24 @@ def test_nothing_wrong_is_said(product: FakeOperations) -> None:
         shown = words(local.get("/alerts").text)
     assert "Nothing is wrong." in shown
     assert any("no channel is configured" in piece for piece in shown)
+
+
+def test_what_is_wrong_in_chinese(product: FakeOperations) -> None:
+    with visiting(product, **{"accept-language": "zh"}) as local:
+        page = local.get("/alerts").text
+    assert "租户 support 保障 2 GPU，而 3 天来最多需要 0.1 GPU；" in page  # noqa: RUF001 - Chinese
+    assert "<code>commonpool release support</code> 可让所有人使用 0.5 GPU。" in page
+    assert "释放可释放的部分" in page
+    assert english(UNDERUSE.said) not in page
+
+
+def test_what_somebody_else_has_said_is_marked_as_english(product: FakeOperations) -> None:
+    product.away = Away(journal="The disk is full.")
+    asyncio.run(looked(product, 2))
+    with visiting(product, **{"accept-language": "zh"}) as local:
+        page = local.get("/alerts").text
+    assert "日志不可写，因此不接受任何请求。" in page  # noqa: RUF001 - Chinese
+    assert '<span lang="en">The disk is full.</span>' in page
 
 
 def test_who_looks_on_is_not_offered_to_silence_and_others_see_nothing(product: FakeOperations) -> None:

@@ -78,6 +78,24 @@ CASES: Final = {
         _REPLICA,
         first=2,
     ),
+    "CommonpoolEngineShared": Case(
+        {'commonpool_engine_foreign_requests{replica="m-0",model="m"}': "0 5+0x10"},
+        {'commonpool_engine_foreign_requests{replica="m-0",model="m"}': "0 5 0+0x10"},
+        _REPLICA,
+        first=2,
+    ),
+    "CommonpoolEngineUnread": Case(
+        {
+            'commonpool_engine_known{replica="m-0",model="m"}': "1 0+0x10",
+            'commonpool_replica_ready{replica="m-0",model="m"}': "1+0x10",
+        },
+        {
+            'commonpool_engine_known{replica="m-0",model="m"}': "1 0+0x10",
+            'commonpool_replica_ready{replica="m-0",model="m"}': "0+0x10",
+        },
+        _REPLICA,
+        first=6,
+    ),
     "CommonpoolReplicaFailing": Case(
         {'commonpool_replica_circuit{replica="m-0",model="m",circuit="closed"}': "0+0x10"},
         {

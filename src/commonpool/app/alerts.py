@@ -10,6 +10,7 @@ from commonpool.access.scope import Scope
 from commonpool.api.operations import ConflictError, UnavailableError
 from commonpool.api.wire import alerts as wire
 from commonpool.api.wire.status import ReplicaStatus
+from commonpool.app.engines import running
 from commonpool.config import Config
 from commonpool.control.alerting import rules
 from commonpool.control.alerting.courier import Courier, Outside, UndeliveredError
@@ -129,7 +130,7 @@ class Lookout:
 
     def _running(self, config: Config) -> list[Running]:
         pools = {name: model.pool for name, model in config.models.items()}
-        return [Running(each.id, each.model, pools.get(each.model, ""), each.state) for each in self._known.replicas()]
+        return [running(each, pools.get(each.model, "")) for each in self._known.replicas()]
 
 
 def waiting(state: State, now: int) -> Iterator[Waiting]:

@@ -135,6 +135,22 @@ CONDITIONS: Final = _table(
         "Look at the engine and at its machine; a replica that goes on like that is replaced.",
     ),
     Condition(
+        "engine_shared",
+        Severity.WARNING,
+        MINUTE_NS,
+        5 * MINUTE_NS,
+        "An engine has clearly more requests in it than were sent to it from here: somebody uses it past the gateway.",
+        "Close the engine's address to all but the gateway; until then its promises, limits and bills do not hold.",
+    ),
+    Condition(
+        "engine_unread",
+        Severity.INFO,
+        5 * MINUTE_NS,
+        MINUTE_NS,
+        "An engine that used to say how much it runs does not say so any more.",
+        "Look at its page of metrics; work past the gateway is not noticed there meanwhile.",
+    ),
+    Condition(
         "replica_failing",
         Severity.WARNING,
         30 * NS_PER_S,

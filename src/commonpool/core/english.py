@@ -105,6 +105,9 @@ SENTENCES: Final[dict[str, str]] = {
     "alert.model_down": "No replica of model {model} is ready. {detail}",
     "alert.model_starting": "No replica of model {model} is ready. It has not started yet.",
     "alert.engine_unknown": "Replica {replica} of model {model} says that it is too busy to say how it is.",
+    "alert.engine_shared": "The engine of model {model} at {where} has {sequences} requests in it, and {foreign} of "
+    "them were not sent from here: somebody uses it past the gateway.",
+    "alert.engine_unread": "The engine of replica {replica} of model {model} does not say any more how much it runs.",
     "alert.replica_failing": "Attempts on replica {replica} of model {model} failed, so it gets little or nothing.",
     "alert.promise_queue": "Of what tier {tier} of tenant {tenant} was promised in the queue in the last {length_ns}, "
     "{late} of {promised} were late: {rate_tenths} times what is allowed.",

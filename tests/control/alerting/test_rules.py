@@ -62,6 +62,9 @@ CASES: tuple[tuple[Facts, set[str]], ...] = (
     (facts(running=[Running("m-0", "m", "main", "unknown")]), {"engine_unknown"}),
     (facts(running=[Running("m-0", "m", "main", "failing")]), {"replica_failing"}),
     (facts(running=[Running("m-0", "m", "main", "ready")]), set()),
+    (facts(running=[Running("m-0", "m", "main", "ready", "http://h:1", 7, 5)]), {"engine_shared"}),
+    (facts(running=[Running("m-0", "m", "main", "ready", "http://h:1", unread=True)]), {"engine_unread"}),
+    (facts(running=[Running("m-0", "m", "main", "starting", "http://h:1", unread=True)]), set()),
     (facts(books=[Trouble("reconciliation_difference", "", pool="main")]), {"reconciliation_difference"}),
     (facts(books=[Trouble("held_difference", "", pool="main")]), {"held_difference"}),
     (facts(books=[BOOKS]), {"books_behind"}),
@@ -119,6 +122,17 @@ def test_a_budget_says_how_much() -> None:
     assert "41.23 of its budget of 50.00 EUR this month; what exceeds that will be refused" in soft.sentence
     (hard,) = troubles(facts(budgets={"a": budget(50_000_001, soft=True)}))
     assert "50.00 of its budget of 50.00 EUR this month, so what it asks for is refused" in hard.sentence
+
+
+def test_an_engine_of_several_replicas_that_somebody_else_uses_is_one_trouble() -> None:
+    two = [Running(f"{name}-0", name, "main", "ready", "http://h:1", 7, 5) for name in ("m", "n")]
+    (one,) = troubles(facts(running=two))
+    assert one.sentence == (
+        "The engine of model m at http://h:1 has 7 requests in it, and 5 of them were not sent from here: somebody uses"
+        " it past the gateway."
+    )
+    later = troubles(facts(running=[msgspec.structs.replace(each, replica="m-1", foreign=3) for each in two]))
+    assert [each.id for each in later] == [one.id]  # the same alert, whatever it comes to now
 
 
 def test_books_that_are_known_to_stand_still_are_one_trouble() -> None:

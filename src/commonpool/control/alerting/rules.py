@@ -38,12 +38,19 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A replica, and the state that people are shown."""
+    """A replica, and the state that people are shown.
+
+    Of the `sequences` in its engine `foreign` were not sent from here; `unread`: it used to say so, and does not now.
+    """
 
     replica: str
     model: str
     pool: str
     state: str
+    address: str = ""
+    sequences: int = 0
+    foreign: int = 0
+    unread: bool = False
 
 
 class Booked(msgspec.Struct, frozen=True):
@@ -122,6 +129,7 @@ def troubles(facts: Facts) -> list[Trouble]:
         *_gateways(facts.gateways),
         *_models(facts.models),
         *_replicas(facts.running),
+        *_engines(facts.running),
         *_promises(facts),
         *_waiting(facts.waiting),
         *_loans(facts),
@@ -207,6 +215,20 @@ def _replicas(running: Iterable[Running]) -> Iterator[Trouble]:
         elif each.state == "failing":
             said = say("alert.replica_failing", replica=each.replica, model=each.model)
             yield trouble("replica_failing", said, pool=each.pool, about=about)
+
+
+def _engines(running: Iterable[Running]) -> Iterator[Trouble]:
+    shared: dict[str, Running] = {}
+    for each in running:
+        if each.foreign:
+            shared.setdefault(each.address, each)  # several replicas may be one engine
+        elif each.unread and each.state == "ready":
+            about = (("model", each.model), ("replica", each.replica))
+            said = say("alert.engine_unread", replica=each.replica, model=each.model)
+            yield trouble("engine_unread", said, pool=each.pool, about=about)
+    for where, each in shared.items():
+        said = say("alert.engine_shared", model=each.model, where=where, sequences=each.sequences, foreign=each.foreign)
+        yield trouble("engine_shared", said, pool=each.pool, about=(("engine", where),))
 
 
 def _promises(facts: Facts) -> Iterator[Trouble]:

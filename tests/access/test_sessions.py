@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from commonpool.access.sessions import IDLE_NS, LIFE_NS, PER_PERSON_MAX, TOUCH_NS, Opened, Sessions
+from commonpool.access.sessions import IDLE_NS, LIFE_NS, PER_PERSON_MAX, TOUCH_NS, Opened, Sessions, name_of
 from commonpool.store.contract import StoreError
 from commonpool.store.memory import MemoryStore
 from tests.access.house import House
@@ -38,6 +38,37 @@ def test_the_digest_is_no_session(alone: House, sessions: Sessions) -> None:
     digest = issued(alone, sessions).session.digest
     for shown in (digest.hex(), digest.decode("latin-1")):
         assert alone.run(sessions.find(shown)) is None
+
+
+def test_they_are_ended_by_their_names_each_person_its_own(alone: House, sessions: Sessions) -> None:
+    first, second = issued(alone, sessions), issued(alone, sessions)
+    other = alone.run(sessions.open(issuer="https://id", subject="8"))
+    assert {each.digest for each in alone.run(sessions.of(first.session))} == {
+        first.session.digest,
+        second.session.digest,
+    }
+    assert len(alone.run(sessions.all())) == 3
+    assert first.token not in name_of(first.session)
+    assert alone.run(sessions.find(name_of(first.session))) is None  # a name opens nothing
+    assert alone.run(sessions.end_named(name_of(other.session), first.session)) is None
+    assert alone.run(sessions.end_named(name_of(second.session), first.session)) == second.session
+    assert alone.run(sessions.find(second.token)) is None
+    assert alone.run(sessions.end_named(name_of(second.session))) is None
+    assert alone.run(sessions.end_named(name_of(other.session))) == other.session
+    assert alone.run(sessions.all()) == (first.session,)
+
+
+@pytest.mark.parametrize("name", ["", "x", "00", "0" * 64, "zz" * 8])
+def test_what_is_no_name_ends_nothing(alone: House, sessions: Sessions, name: str) -> None:
+    opened = issued(alone, sessions)
+    assert alone.run(sessions.end_named(name)) is None
+    assert alone.run(sessions.find(opened.token)) is not None
+
+
+def test_one_that_is_over_is_not_listed(alone: House, sessions: Sessions) -> None:
+    issued(alone, sessions)
+    alone.now += IDLE_NS
+    assert alone.run(sessions.all()) == ()
 
 
 def test_it_is_over_when_it_was_not_used_for_an_hour(alone: House, sessions: Sessions) -> None:

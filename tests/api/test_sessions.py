@@ -69,6 +69,51 @@ def test_who_logs_in_is_somebody_until_they_log_out(far: TestClient) -> None:
     assert far.get(ME).status_code == 401
 
 
+def test_one_sees_and_ends_where_else_one_is_logged_in(far: TestClient, product: FakeOperations) -> None:
+    log_in(far, "ann")
+    anns = far.get(f"{ME}/sessions").json()["sessions"][0]["id"]
+    product.now += 1
+    log_in(far)
+    elsewhere = far.get(f"{ME}/sessions").json()["sessions"][0]["id"]
+    product.now += 1
+    cookies = dict(far.cookies)
+    log_in(far)
+    answer = far.get(f"{ME}/sessions")
+    assert [(each["id"] == elsewhere, each["who"], each["current"]) for each in answer.json()["sessions"]] == [
+        (False, "account:bo", True),
+        (True, "account:bo", False),
+    ]
+    secrets = [value for value in (*cookies.values(), *far.cookies.values()) if value]
+    kept = [each.digest.hex() for each in product.store.sessions(0, 0, 9)]
+    assert not any(each in answer.text for each in (*secrets, *kept))
+    assert far.delete(f"{ME}/sessions/{elsewhere}").status_code == 403  # no page of ours asks
+    assert far.delete(f"{ME}/sessions/{anns}", headers=OWN).status_code == 404  # somebody else's is as none
+    assert far.delete(f"{ME}/sessions/{elsewhere}", headers=OWN).json() == {"id": elsewhere, "who": "account:bo"}
+    assert len(far.get(f"{ME}/sessions").json()["sessions"]) == 1
+    far.cookies.clear()
+    far.cookies.update(cookies)
+    assert far.get(ME).status_code == 401
+
+
+def test_an_administrator_ends_those_of_others(far: TestClient, local: TestClient, product: FakeOperations) -> None:
+    log_in(far)
+    assert far.get(SESSIONS).status_code == far.delete(f"{SESSIONS}/x", headers=OWN).status_code == 403
+    (found,) = local.get(SESSIONS).json()["sessions"]
+    assert (found["who"], found["created_ns"], found["expires_ns"], found["current"]) == (
+        "account:bo",
+        NOW,
+        NOW + 12 * HOUR,
+        False,
+    )
+    assert local.delete(f"{SESSIONS}/{found['id']}").json() == {"id": found["id"], "who": "account:bo"}
+    assert far.get(ME).status_code == 401
+    assert local.get(SESSIONS).json() == {"sessions": []}
+    assert local.delete(f"{SESSIONS}/{found['id']}").status_code == 404
+    asyncio.run(product.audit().write(all_of_it=True))
+    ended = [each for each in product.store.audit_chain(0, 99) if each.path == f"{SESSIONS}/{found['id']}"]
+    assert {(each.caller, each.action, each.outcome) for each in ended} == {("local", "manage_accounts", "allowed")}
+
+
 def test_what_one_may_do_is_said_for_each_tenant(far: TestClient, local: TestClient) -> None:
     log_in(far)
     may = {each["permission"]: each for each in far.get(ME).json()["may"]}

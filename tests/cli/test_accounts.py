@@ -12,6 +12,7 @@ import pytest
 
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
+from commonpool.store.accounts import Session
 from tests.access.house import PASSWORD
 from tests.api.fakes import CONFIG, NOW, FakeOperations, sources
 from tests.cli.serving import serving
@@ -145,3 +146,19 @@ def test_at_a_terminal_it_is_typed_twice_and_not_shown(product: FakeOperations) 
         assert (command.returncode, out) == (0, b"account bo is made; it has viewer in support\n")
     assert PASSWORD.encode() not in shown
     assert proven(product, "bo", PASSWORD)
+
+
+def test_who_is_logged_in_is_listed_and_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    product = FakeOperations()
+    asyncio.run(product.people().accounts.add("cy", "person", PASSWORD))
+    with serving(product) as url:
+        assert run(["accounts", "sessions", "--control", url]) == ExitCode.OK
+        assert capsys.readouterr().out == "nobody is\n"
+        product.store.add_session(Session(bytes(range(32)), NOW, NOW, NOW + 10**9, "cy", NOW), 0, 9)
+        assert run(["accounts", "sessions", "--control", url]) == ExitCode.OK
+        assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["0001020304050607", "account:cy"]
+        assert run(["accounts", "end-session", "0001020304050607", "--control", url]) == ExitCode.OK
+        assert capsys.readouterr().out == "a session of account:cy is over\n"
+        assert run(["accounts", "end-session", "0001020304050607", "--control", url]) == ExitCode.FAILED
+        assert "there is no session '0001020304050607'" in capsys.readouterr().err
+    assert product.store.sessions(NOW, 0, 9) == ()

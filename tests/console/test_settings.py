@@ -1,6 +1,7 @@
 """Given whoever may, when settings are changed on their pages, then they are; and nobody else finds a way there."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -45,6 +46,29 @@ def test_data_keys_are_wrapped_anew(product: FakeOperations) -> None:
         assert "0 data keys were wrapped anew." in words(local.post("/settings/secrets", headers=OWN_PAGE).text)
     with visiting(product, "192.0.2.7", authorization="Bearer operates") as remote:
         assert remote.post("/settings/secrets", headers=OWN_PAGE).status_code == 403
+
+
+def test_sessions_are_seen_and_ended_where_they_are_ones_own_and_by_administrators(product: FakeOperations) -> None:
+    asyncio.run(product.people().accounts.add("ann", "person", PASSWORD))
+    login = {"name": "ann", "password": PASSWORD}
+    with visiting(product) as laptop, visiting(product) as phone:
+        for browser in (laptop, phone):
+            browser.post("/admin/v1/sessions", json=login, headers=OWN_PAGE)
+            product.now += 1
+        page = laptop.get("/settings").text
+        assert "this one" in words(page)
+        (path,) = re.findall(r'action="(/settings/sessions/\w+/end)"', page)
+        assert laptop.post(path, headers={"origin": "http://elsewhere.example"}).status_code == 403
+        page = laptop.post(path, headers=OWN_PAGE).text
+        assert "That session is over." in words(page)
+        assert "/end" not in page
+        assert phone.get("/admin/v1/me").status_code == 401
+        with visiting(product) as local:
+            page = local.get("/settings/accounts").text
+            assert "account:ann" in words(page)
+            (path,) = re.findall(r'action="(/settings/everybody/\w+/end)"', page)
+            assert "Nobody is logged in." in words(local.post(path, headers=OWN_PAGE).text)
+        assert laptop.get("/admin/v1/me").status_code == 401
 
 
 # -- accounts ----------------------------------------------------------------------------------------------------------

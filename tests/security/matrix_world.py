@@ -9,6 +9,7 @@ import msgspec
 from starlette.types import ASGIApp
 
 from commonpool.access.callers import Binding, Caller, by_admin_key, by_data_key
+from commonpool.access.sessions import name_of
 from commonpool.api import routes
 from commonpool.api.wire import status as wire
 from commonpool.core.alerts import Trouble
@@ -17,6 +18,7 @@ from commonpool.core.model import Hardware, Job, Loan, LoanEnd
 from commonpool.core.telling import Silence
 from commonpool.core.underuse import Underuse
 from commonpool.observe.decisions import Decision
+from commonpool.store.accounts import Session
 from commonpool.store.alerts import KeptEpisode
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Key
@@ -61,6 +63,9 @@ NOW = "2027-01-02 00:30"
 BEFORE = at("2027-01-01 12:00")
 
 
+SESSION = Session(bytes(range(32)), at(NOW), at(NOW), at(NOW) + HOUR, "ann")
+
+
 class Things(msgspec.Struct, frozen=True):
     """What a tenant has, by name; of nobody's there is none."""
 
@@ -102,7 +107,8 @@ def _store() -> MemoryStore:
         for whose in ("", tenant):
             store.save_silence(Silence(alert(tenant), whose, at(NOW) + HOUR, "local"))
         store.add_audit([AuditEntry(BEFORE, BEFORE, 1, "local", "grant", tenant, "allowed", path=own.note)])
-    asyncio.run(product.people().accounts.add("ann", "person", PASSWORD, ""))
+    ann = asyncio.run(product.people().accounts.add("ann", "person", PASSWORD, ""))
+    store.add_session(msgspec.structs.replace(SESSION, account_changed_ns=ann.changed_ns), 0, 9)
     asyncio.run(_keep_prompts(product))
     return store
 
@@ -290,6 +296,12 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("GET", "/admin/v1/audit/verify"): lambda _: Call(),
     ("GET", "/metrics"): lambda _: Call(),
     ("POST", "/admin/v1/sessions"): lambda _: Call(body={"name": "ann", "password": PASSWORD}),
+    ("GET", "/admin/v1/sessions"): lambda _: Call(says="account:ann"),
+    ("DELETE", "/admin/v1/sessions/{session}"): lambda _: Call(path={"session": name_of(SESSION)}),
+    ("GET", "/admin/v1/me/sessions"): lambda _: Call(says='"sessions":[]'),  # nobody here comes with one
+    ("DELETE", "/admin/v1/me/sessions/{session}"): lambda _: Call(
+        path={"session": name_of(SESSION)}, status=404, says="you have no session"
+    ),
     ("GET", "/admin/v1/me"): lambda _: Call(),
     ("POST", "/admin/v1/me/password"): lambda _: Call(
         body={"current": PASSWORD, "new": f"{PASSWORD} more"}, status=401, says="only who is logged in to an account"

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commonpool.store.accounts import Account, Session
+from commonpool.store.accounts import Account, Session, Whose
 from commonpool.store.contract import Store
 from commonpool.store.keys import mint
 from commonpool.store.memory import MemoryStore
@@ -114,6 +114,31 @@ def test_a_person_keeps_the_newest_sessions(store: Store) -> None:
     assert [at for at in range(4) if store.session(b"a%d" % at)] == [2, 3]
     assert [at for at in range(4) if store.session(b"b%d" % at)] == [2, 3]
     assert store.session(b"c") is not None
+
+
+def test_sessions_that_are_not_over_are_listed_of_one_person_or_of_all(store: Store) -> None:
+    store.add_account(ANN)
+    store.add_account(ERP)
+    for at in (100, 102):
+        store.add_session(session(f"a{at}", at), 0, 8)
+    store.add_session(issued("b", "7", created_ns=101), 0, 8)
+    every = store.sessions(0, 0, 9)
+    assert [each.digest for each in every] == [b"a102", b"b", b"a100"]
+    assert [each.digest for each in store.sessions(0, 0, 2)] == [b"a102", b"b"]
+    assert [each.digest for each in store.sessions(0, 0, 9, Whose("ann", "", ""))] == [b"a102", b"a100"]
+    assert store.sessions(every[0].expires_ns, 0, 9) == ()
+    assert [each.digest for each in store.sessions(0, 100, 9)] == [b"a102", b"b"]  # not used since then
+    store.replace_account(ANN, msgspec.structs.replace(ANN, changed_ns=200))
+    assert [each.digest for each in store.sessions(0, 0, 9)] == [b"b"]
+
+
+def test_a_session_is_found_by_the_beginning_of_its_digest(store: Store) -> None:
+    first, last = (msgspec.structs.replace(issued("x", "7"), digest=bytes([0xFF, at] * 16)) for at in (1, 0xFF))
+    for each in (first, last):
+        store.add_session(each, 0, 8)
+    assert store.sessions_named(last.digest[:8]) == (last,)
+    assert store.sessions_named(first.digest[:1]) == (first, last)
+    assert store.sessions_named(b"\x00" * 8) == ()
 
 
 def test_what_is_over_is_forgotten_when_another_begins(store: Store) -> None:

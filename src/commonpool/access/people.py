@@ -5,7 +5,7 @@ is at this moment. Admin keys are elsewhere; those that a service account owns h
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ from commonpool.access.logins import LOGIN_S, Begun, Logins
 from commonpool.access.oidc import NAME_CHARS_MAX, Issuer, Person
 from commonpool.access.passwords import Passwords
 from commonpool.access.problems import AwayError, CredentialError, ForeignPageError, NoRoleError, OpenLineError
-from commonpool.access.sessions import LIFE_NS, Opened, Sessions
+from commonpool.access.sessions import LIFE_NS, Opened, Sessions, name_of
 from commonpool.access.web import Web
 from commonpool.config.structs import Access, Oidc
 from commonpool.core.model import NS_PER_S
@@ -50,6 +50,17 @@ class LoggedIn(msgspec.Struct, frozen=True):
     caller: Caller
     cookie: str
     expires_ns: int
+
+
+class Open(msgspec.Struct, frozen=True):
+    """A session that is not over: its name, whose it is, when it ends; `current`: it is the caller's own."""
+
+    name: str
+    who: str
+    created_ns: int
+    used_ns: int
+    expires_ns: int
+    current: bool = False
 
 
 class People:
@@ -148,6 +159,24 @@ class People:
             await self._sessions.end(token)
         return browsers.cookie(browsers.SESSION, "", 0, secure=self.is_secure(visit))
 
+    async def own_sessions(self, visit: Visit) -> tuple[Open, ...]:
+        """The sessions of the person who comes with one, the newest first; of others there are none."""
+        current = await self.session(visit)
+        return () if current is None else self._open(await self._sessions.of(current), current)
+
+    async def all_sessions(self, visit: Visit) -> tuple[Open, ...]:
+        """The newest sessions of everybody."""
+        return self._open(await self._sessions.all(), await self.session(visit))
+
+    async def end_own_session(self, name: str, visit: Visit) -> str | None:
+        """End a session of the person who comes with one: whose it was; None where there is no such."""
+        current = await self.session(visit)
+        return None if current is None else self._who(await self._sessions.end_named(name, current))
+
+    async def end_session(self, name: str) -> str | None:
+        """End anybody's session: whose it was; None where there is no such."""
+        return self._who(await self._sessions.end_named(name))
+
     async def change_password(self, current: str, new: str, visit: Visit) -> LoggedIn:
         """Whoever is logged in to an account chooses another password; all its other sessions are over.
 
@@ -221,6 +250,24 @@ class People:
             return None
         person = await self._by_issuer()[0].bearer(token.strip())
         return self._person(person, "person" if person.email else "service")
+
+    def _open(self, sessions: Sequence[Session], current: Session | None) -> tuple[Open, ...]:
+        """Those that still count: one of an issuer that the configuration names no more does not."""
+        found = []
+        for each in sessions:
+            who = self._who(each)
+            if who is not None and (each.account or each.issuer == self.issuer()):
+                mine = current is not None and each.digest == current.digest
+                found.append(Open(name_of(each), who, each.created_ns, each.used_ns, each.expires_ns, mine))
+        return tuple(found)
+
+    def _who(self, session: Session | None) -> str | None:
+        """As in the audit log."""
+        if session is None:
+            return None
+        if session.account:
+            return f"account:{session.account}"
+        return self._person(Person(session.issuer, session.subject, session.email, session.member_of), "person").name
 
     def _of(self, session: Session) -> Caller:
         if session.account:

@@ -12,14 +12,16 @@ from contextlib import suppress
 import msgspec
 
 from commonpool.core.model import NS_PER_S
-from commonpool.store.accounts import AccountStore, Session
+from commonpool.store.accounts import AccountStore, Session, Whose
 from commonpool.store.contract import StoreError
 
 IDLE_NS = 3600 * NS_PER_S  # not used for so long, it is over
 LIFE_NS = 12 * IDLE_NS  # a working day; then one logs in again
 TOUCH_NS = 60 * NS_PER_S  # how exactly it is known when it was used last
 PER_PERSON_MAX = 16
+LISTED_MAX = 1000  # of everybody's, the newest
 TOKEN_BYTES = 32
+NAME_BYTES = 8  # of the digest: enough to tell sessions apart, and nothing that opens one
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -80,9 +82,43 @@ class Sessions:
                 await asyncio.to_thread(self._store.touch_session, digest, now)
         return session
 
+    async def of(self, session: Session) -> tuple[Session, ...]:
+        """Those that are not over of the person whose this one is, the newest first."""
+        return await self._listed(PER_PERSON_MAX, _whose(session))
+
+    async def all(self) -> tuple[Session, ...]:
+        """Those of everybody that are not over, the newest first, LISTED_MAX at most."""
+        return await self._listed(LISTED_MAX, None)
+
+    async def end_named(self, name: str, of: Session | None = None) -> Session | None:
+        """The session of this name is over when this returns, if there is one, where `of` is given of that person's."""
+        try:
+            beginning = bytes.fromhex(name)
+        except ValueError:
+            return None
+        found = await asyncio.to_thread(self._store.sessions_named, beginning) if len(beginning) == NAME_BYTES else ()
+        for session in found:
+            if of is None or _whose(session) == _whose(of):
+                await asyncio.to_thread(self._store.end_session, session.digest)
+                return session
+        return None
+
+    async def _listed(self, limit: int, whose: Whose | None) -> tuple[Session, ...]:
+        now = self._clock()
+        return await asyncio.to_thread(self._store.sessions, now, now - IDLE_NS, limit, whose)
+
     async def end(self, token: str) -> None:
         """The session of this token is over when this returns."""
         await asyncio.to_thread(self._store.end_session, _digest(token))
+
+
+def name_of(session: Session) -> str:
+    """What people call a session; it is no secret."""
+    return session.digest[:NAME_BYTES].hex()
+
+
+def _whose(session: Session) -> Whose:
+    return Whose(session.account, session.issuer, session.subject)
 
 
 def _digest(token: str) -> bytes:

@@ -3,17 +3,20 @@
 Browsers that log in by a form or by the issuer do so in `login`.
 """
 
+import msgspec
+
 from commonpool.access.audit import Decided
 from commonpool.access.callers import NOBODY, Caller
-from commonpool.access.people import Visit
+from commonpool.access.people import Open, Visit
 from commonpool.access.permissions import WORDS, Permission
 from commonpool.access.problems import AccessError
 from commonpool.api.http import Endpoint, Headed, Nothing
-from commonpool.api.operations import Operations
+from commonpool.api.operations import NotFoundError, Operations
 from commonpool.api.subjects import PLATFORM, Who
 from commonpool.api.wire import people as wire
 
 PATH = "/admin/v1/sessions"
+OWN_PATH = "/admin/v1/me/sessions"
 COOKIE = "set-cookie"
 
 
@@ -29,6 +32,38 @@ async def log_in(operations: Operations, _: Nothing, login: wire.Login, who: Who
 
 async def log_out(operations: Operations, _: Nothing, who: Who) -> Headed:
     return Headed(wire.LoggedOut(), {COOKIE: await operations.people().log_out(who.visit)})
+
+
+class BySession(msgspec.Struct, frozen=True):
+    """One session, by its id."""
+
+    session: str
+
+
+async def own(operations: Operations, _: Nothing, who: Who) -> wire.Sessions:
+    return wire.Sessions(tuple(map(_session, await operations.people().own_sessions(who.visit))))
+
+
+async def every(operations: Operations, _: Nothing, who: Who) -> wire.Sessions:
+    return wire.Sessions(tuple(map(_session, await operations.people().all_sessions(who.visit))))
+
+
+async def end_own(operations: Operations, which: BySession, who: Who) -> wire.EndedSession:
+    whose = await operations.people().end_own_session(which.session, who.visit)
+    if whose is None:
+        raise NotFoundError(f"you have no session {which.session[:80]!r}; GET {OWN_PATH} lists yours", param="session")
+    return wire.EndedSession(which.session, whose)
+
+
+async def end(operations: Operations, which: BySession, _: Who) -> wire.EndedSession:
+    whose = await operations.people().end_session(which.session)
+    if whose is None:
+        raise NotFoundError(f"there is no session {which.session[:80]!r}; GET {PATH} lists all", param="session")
+    return wire.EndedSession(which.session, whose)
+
+
+def _session(open_: Open) -> wire.Session:
+    return wire.Session(open_.name, open_.who, open_.created_ns, open_.used_ns, open_.expires_ns, open_.current)
 
 
 async def me(operations: Operations, _: Nothing, who: Who) -> wire.Me:
@@ -82,6 +117,36 @@ ENDPOINTS = (
         PLATFORM,
         "Log out: the session is over",
         wire.LoggedOut,
+    ),
+    Endpoint(
+        "GET",
+        PATH,
+        every,
+        Permission.MANAGE_ACCOUNTS,
+        PLATFORM,
+        "Who is logged in",
+        wire.Sessions,
+    ),
+    Endpoint(
+        "DELETE",
+        f"{PATH}/{{session}}",
+        end,
+        Permission.MANAGE_ACCOUNTS,
+        PLATFORM,
+        "Somebody's session is over, and the streams of events that it opened",
+        wire.EndedSession,
+        BySession,
+    ),
+    Endpoint("GET", OWN_PATH, own, Permission.READ_SELF, PLATFORM, "Where one is logged in", wire.Sessions),
+    Endpoint(
+        "DELETE",
+        f"{OWN_PATH}/{{session}}",
+        end_own,
+        Permission.READ_SELF,
+        PLATFORM,
+        "One of one's own sessions is over",
+        wire.EndedSession,
+        BySession,
     ),
     Endpoint("GET", "/admin/v1/me", me, Permission.READ_SELF, PLATFORM, "Who one is and what one may do", wire.Me),
     Endpoint(

@@ -8,12 +8,13 @@ import typer
 
 from commonpool.api import text
 from commonpool.api.wire import people as wire
-from commonpool.cli.client import connect
+from commonpool.cli.client import connect, segment
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
 
 PATH = "/admin/v1/accounts"
+SESSIONS = "/admin/v1/sessions"
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The account's name.")]
 
@@ -67,6 +68,40 @@ def list_accounts(*, control: Control = CONTROL_URL, token_file: TokenFile = Non
     ]
     out = show.console()
     out.print(show.table(out, [show.Column(title, right=False) for title in titles], rows))
+
+
+@accounts.command()
+def sessions(*, control: Control = CONTROL_URL, token_file: TokenFile = None, as_json: Json = False) -> None:
+    """List who is logged in."""
+    found = connect(control, token_file).get(SESSIONS, wire.Sessions)
+    if as_json:
+        emit(found)
+        return
+    from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
+
+    titles = ("id", "who", "logged in", "last used", "ends")
+    rows = [
+        (each.id, each.who, *map(text.moment, (each.created_ns, each.used_ns, each.expires_ns)))
+        for each in found.sessions
+    ]
+    out = show.console()
+    out.print(show.table(out, [show.Column(title, right=False) for title in titles], rows) if rows else "nobody is")
+
+
+@accounts.command("end-session")
+def end_session(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id, as the list shows it.")],
+    *,
+    control: Control = CONTROL_URL,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """End somebody's session: they have to log in again."""
+    answer = connect(control, token_file).delete(f"{SESSIONS}/{segment(session, 'SESSION')}", wire.EndedSession)
+    if as_json:
+        emit(answer)
+    else:
+        typer.echo(f"a session of {answer.who} is over")
 
 
 @accounts.command()

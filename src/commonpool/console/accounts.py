@@ -5,10 +5,11 @@ from starlette.responses import Response
 from commonpool.access.passwords import CHARS_MIN
 from commonpool.api.wire import people as wire
 from commonpool.console.asking import Problem, RefusedError
-from commonpool.console.frame import Form, Page, View
+from commonpool.console.frame import Form, Page, View, together
 
 HERE = "/settings/accounts"
 API = "/admin/v1/accounts"
+SESSIONS = "/admin/v1/sessions"
 
 
 async def show(view: View) -> Response:
@@ -16,8 +17,15 @@ async def show(view: View) -> Response:
 
 
 async def _page(view: View, problem: Problem | None = None, code: int = 200) -> Response:
-    accounts = await view.get(API, wire.Accounts)
-    return view.render("accounts.html", code=code, accounts=accounts.accounts, problem=problem, chars_min=CHARS_MIN)
+    accounts, sessions = await together(view.get(API, wire.Accounts), view.get(SESSIONS, wire.Sessions))
+    return view.render(
+        "accounts.html",
+        code=code,
+        accounts=accounts.accounts,
+        sessions=sessions.sessions,
+        problem=problem,
+        chars_min=CHARS_MIN,
+    )
 
 
 async def add(view: View, form: Form) -> Response:
@@ -60,6 +68,11 @@ async def remove(view: View, _: Form) -> Response:
     return view.go(HERE, said="accounts.removed_now")
 
 
+async def end_session(view: View, _: Form) -> Response:
+    await view.send("DELETE", f"{SESSIONS}/{view.path['session']}", wire.EndedSession)
+    return view.go(HERE, said="accounts.session_ended")
+
+
 def _of(view: View) -> str:
     return f"{API}/{view.path['name']}"
 
@@ -70,4 +83,5 @@ PAGES = (
     Page(f"{HERE}/{{name}}/disable", "accounts", act=disable),
     Page(f"{HERE}/{{name}}/enable", "accounts", act=enable),
     Page(f"{HERE}/{{name}}/remove", "accounts", act=remove),
+    Page("/settings/everybody/{session}/end", "accounts", act=end_session),
 )

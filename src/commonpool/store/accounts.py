@@ -50,6 +50,14 @@ class Session(msgspec.Struct, frozen=True):
         return f"Session(account={self.account!r}, subject={self.subject!r})"
 
 
+class Whose(msgspec.Struct, frozen=True):
+    """A person whose sessions are meant: as in `Session`."""
+
+    account: str
+    issuer: str
+    subject: str
+
+
 class AccountStore(Protocol):
     """The part of a store that keeps accounts and sessions. What it has taken survives a power cut."""
 
@@ -76,6 +84,14 @@ class AccountStore(Protocol):
 
     def session(self, digest: bytes) -> Session | None:
         """The session; None too where its account is disabled, gone, or has changed since."""
+
+    def sessions(
+        self, now_ns: int, unused_since_ns: int, limit: int, whose: Whose | None = None
+    ) -> tuple[Session, ...]:
+        """The newest that are not over (as in `session` and `add_session`), of one person or of all."""
+
+    def sessions_named(self, beginning: bytes) -> tuple[Session, ...]:
+        """Those whose digest begins so."""
 
     def touch_session(self, digest: bytes, used_ns: int) -> None:
         """Notes that a session was used, if it is there."""

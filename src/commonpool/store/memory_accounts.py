@@ -2,7 +2,7 @@
 
 import msgspec
 
-from commonpool.store.accounts import Account, Session
+from commonpool.store.accounts import Account, Session, Whose
 from commonpool.store.contract import Key
 
 
@@ -63,6 +63,24 @@ class MemoryAccounts:
             return None
         return session
 
+    def sessions(
+        self, now_ns: int, unused_since_ns: int, limit: int, whose: Whose | None = None
+    ) -> tuple[Session, ...]:
+        """See `AccountStore.sessions`."""
+        found = [
+            each
+            for each in self._sessions.values()
+            if each.expires_ns > now_ns
+            and each.used_ns > unused_since_ns
+            and (whose is None or _person(each) == _person(whose))
+            and self.session(each.digest) is not None
+        ]
+        return tuple(sorted(found, key=lambda each: (-each.created_ns, each.digest))[:limit])
+
+    def sessions_named(self, beginning: bytes) -> tuple[Session, ...]:
+        """See `AccountStore.sessions_named`."""
+        return tuple(each for digest, each in sorted(self._sessions.items()) if digest.startswith(beginning))
+
     def touch_session(self, digest: bytes, used_ns: int) -> None:
         """See `AccountStore.touch_session`."""
         if digest in self._sessions:
@@ -73,5 +91,5 @@ class MemoryAccounts:
         self._sessions.pop(digest, None)
 
 
-def _person(session: Session) -> tuple[str, str, str]:
+def _person(session: Session | Whose) -> tuple[str, str, str]:
     return session.account, session.issuer, session.subject

@@ -33,6 +33,33 @@ class Accounts(msgspec.Struct, frozen=True):
     accounts: tuple[Account, ...]
 
 
+class Session(msgspec.Struct, frozen=True):
+    """Somebody who is logged in. `id` names the session and opens nothing; `current` is the one that asks.
+
+    It is over at `expires_ns`, and an hour after it was used last (`used_ns`, to the minute).
+    """
+
+    id: str
+    who: str
+    created_ns: Ns
+    used_ns: Ns
+    expires_ns: Ns
+    current: bool
+
+
+class Sessions(msgspec.Struct, frozen=True):
+    """Sessions that are not over, the newest first; of everybody's 1000 at most."""
+
+    sessions: tuple[Session, ...]
+
+
+class EndedSession(msgspec.Struct, frozen=True):
+    """A session that is over, and whose it was."""
+
+    id: str
+    who: str
+
+
 class NewAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An account to be made. A person has a password, a service has none: it comes with keys instead."""
 

@@ -2,12 +2,17 @@
 
 import msgspec
 
-from commonpool.store.accounts import Account, Session
+from commonpool.store.accounts import Account, Session, Whose
 from commonpool.store.sql.connection import Connection, Row, placeholders
 
 _ACCOUNT = ", ".join(Account.__struct_fields__)
 _SESSION = ", ".join(Session.__struct_fields__)
 _PERSON = "account = ? AND issuer = ? AND subject = ?"
+_STANDS = (
+    "(account = '' OR EXISTS (SELECT 1 FROM accounts WHERE accounts.name = sessions.account"
+    " AND accounts.changed_ns = sessions.account_changed_ns AND accounts.disabled_ns IS NULL))"
+)
+_DIGEST_BYTES = 32
 _decode_groups = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -68,12 +73,33 @@ def add_session(connection: Connection, session: Session, unused_since_ns: int, 
 def session(connection: Connection, digest: bytes) -> Session | None:
     """See `AccountStore.session`."""
     rows = connection.query(
-        f"SELECT {_SESSION} FROM sessions WHERE digest = ? AND (account = '' OR EXISTS (SELECT 1 FROM accounts "  # noqa: S608 - ours
-        "WHERE accounts.name = sessions.account AND accounts.changed_ns = sessions.account_changed_ns "
-        "AND accounts.disabled_ns IS NULL))",
+        f"SELECT {_SESSION} FROM sessions WHERE digest = ? AND {_STANDS}",  # noqa: S608 - ours
         (digest,),
     )
     return _session(rows[0]) if rows else None
+
+
+def sessions(
+    connection: Connection, now_ns: int, unused_since_ns: int, limit: int, whose: Whose | None
+) -> tuple[Session, ...]:
+    """See `AccountStore.sessions`."""
+    person = () if whose is None else msgspec.structs.astuple(whose)
+    rows = connection.query(
+        f"SELECT {_SESSION} FROM sessions WHERE expires_ns > ? AND used_ns > ? AND {_STANDS}"  # noqa: S608 - ours
+        f"{f' AND {_PERSON}' if person else ''} ORDER BY created_ns DESC, digest LIMIT ?",
+        (now_ns, unused_since_ns, *person, limit),
+    )
+    return tuple(map(_session, rows))
+
+
+def sessions_named(connection: Connection, beginning: bytes) -> tuple[Session, ...]:
+    """See `AccountStore.sessions_named`."""
+    least, most = (beginning.ljust(_DIGEST_BYTES, filled) for filled in (b"\x00", b"\xff"))
+    rows = connection.query(
+        f"SELECT {_SESSION} FROM sessions WHERE digest >= ? AND digest <= ? ORDER BY digest",  # noqa: S608 - ours
+        (least, most),
+    )
+    return tuple(map(_session, rows))
 
 
 def touch_session(connection: Connection, digest: bytes, used_ns: int) -> None:

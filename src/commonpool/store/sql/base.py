@@ -15,7 +15,7 @@ from commonpool.core.telling import Silence
 from commonpool.core.underuse import Demand
 from commonpool.core.waits import Judged
 from commonpool.store import wait_rows
-from commonpool.store.accounts import Account, Session
+from commonpool.store.accounts import Account, Session, Whose
 from commonpool.store.alerts import KeptEpisode
 from commonpool.store.audit import AuditEntry, Head
 from commonpool.store.books import Question, posting_question
@@ -176,6 +176,18 @@ class SqlStore(ABC):
         """See `AccountStore.session`."""
         with self._snapshot() as connection:
             return accounts.session(connection, digest)
+
+    def sessions(
+        self, now_ns: int, unused_since_ns: int, limit: int, whose: Whose | None = None
+    ) -> tuple[Session, ...]:
+        """See `AccountStore.sessions`."""
+        with self._snapshot() as connection:
+            return accounts.sessions(connection, now_ns, unused_since_ns, limit, whose)
+
+    def sessions_named(self, beginning: bytes) -> tuple[Session, ...]:
+        """See `AccountStore.sessions_named`."""
+        with self._snapshot() as connection:
+            return accounts.sessions_named(connection, beginning)
 
     def touch_session(self, digest: bytes, used_ns: int) -> None:
         """See `AccountStore.touch_session`."""

@@ -80,6 +80,18 @@ def test_what_engines_say_of_themselves_and_nothing_of_what_is_not_known() -> No
     }
 
 
+def test_what_is_kept_for_later_by_tenant_also_of_one_that_is_gone() -> None:
+    found = parsed(render(telemetry.later({"a": (2, 700), "gone": (1, 5)}, ["a", "b"])))
+    assert found == {
+        "commonpool_tenant_later_requests{tenant=a}": 2,
+        "commonpool_tenant_later_requests{tenant=b}": 0,
+        "commonpool_tenant_later_requests{tenant=gone}": 1,
+        "commonpool_tenant_later_bytes{tenant=a}": 700,
+        "commonpool_tenant_later_bytes{tenant=b}": 0,
+        "commonpool_tenant_later_bytes{tenant=gone}": 5,
+    }
+
+
 def test_decisions_are_counted_by_kind_also_those_that_are_not_kept() -> None:
     decisions = Decisions(kept_max=1)
     for kind in ("loan", "loan", "quota"):

@@ -853,3 +853,18 @@ def test_a_client_that_does_not_trace_is_passed_on_to_the_engine() -> None:
         assert here.traced == []
 
     at_peak(test, traced=True)
+
+
+def test_what_is_kept_is_counted_by_tenant_until_it_is_forgotten() -> None:
+    async def test(here: Peak) -> None:
+        place = await here.taken()
+        ((count, size),) = here.later.kept.values()
+        assert (list(here.later.kept), count) == (["support"], 1)
+        assert size == sum(each.head.size for each in here.store.kept.values()) > 0
+        assert (await here.answered(place)).status == 200
+        assert here.later.kept["support"] == (1, sum(each.head.size for each in here.store.kept.values()))
+        assert here.later.kept["support"][1] != size  # it is the answer now
+        await here.look(place, "DELETE")
+        assert here.later.kept["support"] == (0, 0)
+
+    at_peak(test)

@@ -438,6 +438,7 @@ class Product:
         add(lambda: telemetry.replicas(self.replicas(), self._supervisor.status(), self._config.models, clock()))
         add(lambda: telemetry.gateways(self._house.listening()))
         add(lambda: telemetry.keeping(self._journal, self._writer))
+        add(lambda: telemetry.later(self._later.kept, self._config.policy.tenants))
         add(lambda: telemetry.books(self._books, clock()))
         add(lambda: telemetry.decided(self._feed.decisions))
         add(lambda: telemetry.build(self._config.currency))

@@ -108,6 +108,15 @@ def keeping(journal: Journal, writer: Writer) -> Iterator[Family]:
         yield Family(name, "gauge", text, (), [((), value)])
 
 
+def later(kept: Mapping[str, tuple[int, int]], tenants: Iterable[str]) -> Iterator[Family]:
+    """What is kept for later (`control.later.Later.kept`), of these tenants and of those that left something."""
+    found = {**dict.fromkeys(tenants, (0, 0)), **kept}
+    counts = [((tenant,), count) for tenant, (count, _) in found.items()]
+    yield Family("tenant_later_requests", "gauge", "Kept to be answered later, and answers kept.", ("tenant",), counts)
+    sizes = [((tenant,), size) for tenant, (_, size) in found.items()]
+    yield Family("tenant_later_bytes", "gauge", "How much these are, as they are kept.", ("tenant",), sizes)
+
+
 def books(kept: Books, now: int) -> Iterator[Family]:
     """The last closed hour of each pool."""
     last, pool = kept.last, ("pool",)

@@ -13,7 +13,7 @@ records of attempts; of what ends without one the record is made here.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
 
@@ -185,6 +185,11 @@ class Later:
         self._ending = 0  # answers that are being kept
         self._swept_ns = 0
         self.trouble: str | None = None
+
+    @property
+    def kept(self) -> Mapping[str, tuple[int, int]]:
+        """By tenant, how many are kept and how many bytes they have, answers included."""
+        return self._held
 
     def begin(self) -> None:
         """Take up what was kept before."""

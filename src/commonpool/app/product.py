@@ -505,10 +505,6 @@ class Product:
         state = self._desk.machine.state
         now = self._clock()
 
-        def waits(tenant: str) -> tuple[int | None, int | None]:
-            summary = self._waits.summary(tenant, now)
-            return summary.p50_ns, summary.p99_ns
-
         warnings = self._warnings()
         return Status(
             version=__version__,
@@ -517,7 +513,12 @@ class Product:
             now_ns=now,
             ready=self.ready()[0],
             pools=views.pools(core_views.pools(state), self._config.policy.pools),
-            tenants=views.tenants(core_views.tenants(state), waits, self._budgets_now(), self._config.currency),
+            tenants=views.tenants(
+                core_views.tenants(state),
+                lambda tenant: self._waits.quantiles(tenant, now),
+                self._budgets_now(),
+                self._config.currency,
+            ),
             replicas=self.replicas(),
             models=views.models(core_views.models(state)),
             loans=views.loans(core_views.loans(state)),

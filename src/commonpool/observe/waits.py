@@ -1,59 +1,65 @@
 """How long requests of each tenant waited lately: a sliding window behind `status`.
 
-Refused requests and those whose client left the queue have no wait; they are counted apart, so that a queue which
-refuses everything does not look fast.
+Refused requests and those whose client left the queue have no wait, and are not among them.
 """
 
 from collections import deque
+from typing import Final
 
-import msgspec
+from commonpool.core.model import LATER, NS_PER_S, UsageRecord
+from commonpool.core.sketch import Sketch
 
-from commonpool.core.model import LATER, NS_PER_S, Outcome, UsageRecord
-
-WINDOW_NS = 600 * NS_PER_S  # ten minutes: long enough for a p99, short enough to be called now
-SAMPLES_MAX = 4096  # of one tenant; the newest stay
-TENANTS_MAX = 1000
-_BIN_NS = 10 * NS_PER_S
-
-
-class WaitSummary(msgspec.Struct, frozen=True):
-    """A tenant's waits in the window. Quantiles are waits that occurred (nearest rank), None where there are none."""
-
-    samples: int = 0
-    p50_ns: int | None = None
-    p99_ns: int | None = None
-    refused: int = 0
-    abandoned: int = 0
-
-
-class _Bin(msgspec.Struct):
-    """Requests without a wait, in ten seconds."""
-
-    start_ns: int
-    refused: int = 0
-    abandoned: int = 0
+WINDOW_NS: Final = 600 * NS_PER_S  # ten minutes: long enough for a p99, short enough to be called now
+PART_NS: Final = 60 * NS_PER_S  # the window moves by whole ones
+TENANTS_MAX: Final = 1000
+# One at a time they would cost each request as much as its whole record does.
+_AT_ONCE: Final = 256
 
 
 class _Window:
-    """One tenant's samples (when, wait) and counts, oldest first."""
+    """One tenant's waits: `_latest` are those of the part that began last, and `_fresh` of them are not counted yet."""
+
+    __slots__ = ("_before", "_fresh", "_latest", "_parts", "_start_ns")
 
     def __init__(self) -> None:
-        self.samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES_MAX)
-        self.bins: deque[_Bin] = deque()
+        self._parts: deque[tuple[int, bytes]] = deque()  # start and sketch of those before, the oldest first
+        self._before = b""  # the sketch of all these
+        self._start_ns = 0
+        self._latest = Sketch()
+        self._fresh: list[int] = []
 
-    def bin(self, now_ns: int) -> _Bin:
-        start_ns = now_ns - now_ns % _BIN_NS
-        if not self.bins or self.bins[-1].start_ns < start_ns:
-            self.bins.append(_Bin(start_ns))
-            self.trim(now_ns)
-        return self.bins[-1]
+    def add(self, wait_ns: int, now_ns: int) -> None:
+        if now_ns >= self._start_ns + PART_NS:
+            self._begin(now_ns)
+        self._fresh.append(wait_ns)
+        if len(self._fresh) >= _AT_ONCE:
+            self._count()
 
-    def trim(self, now_ns: int) -> None:
-        """Drops what has left the window."""
-        while self.samples and self.samples[0][0] <= now_ns - WINDOW_NS:
-            self.samples.popleft()
-        while self.bins and self.bins[0].start_ns <= now_ns - WINDOW_NS:
-            self.bins.popleft()
+    def whole(self, now_ns: int) -> Sketch:
+        """All that is in the window."""
+        if now_ns >= self._start_ns + PART_NS:
+            self._begin(now_ns)
+        self._count()
+        found = Sketch()
+        found.take(self._before)
+        found.merge(self._latest)
+        return found
+
+    def _begin(self, now_ns: int) -> None:
+        """Another part begins, and what is too old is dropped."""
+        self._count()
+        self._parts.append((self._start_ns, self._latest.encoded()))
+        self._start_ns, self._latest = now_ns - now_ns % PART_NS, Sketch()
+        while self._parts and self._parts[0][0] <= now_ns - WINDOW_NS:
+            self._parts.popleft()
+        before = Sketch()
+        for _, part in self._parts:
+            before.take(part)
+        self._before = before.encoded()
+
+    def _count(self) -> None:
+        self._latest.add(self._fresh)
+        self._fresh.clear()
 
 
 class Waits:
@@ -67,36 +73,19 @@ class Waits:
 
     def record(self, record: UsageRecord, now_ns: int) -> None:
         """An attempt ended, or a request ended without one. What is answered later may take hours, and is left out."""
-        if record.endpoint == LATER:
-            return
-        window = self._windows.get(record.tenant) or self._open(record.tenant)
-        if record.replica:
-            window.samples.append((now_ns, record.wait_ns))
-        elif record.outcome is Outcome.REFUSED:
-            window.bin(now_ns).refused += 1
-        elif record.outcome is not Outcome.COMPLETED:  # else it is an answer that was kept from before
-            window.bin(now_ns).abandoned += 1
+        if record.replica and record.endpoint != LATER:
+            window = self._windows.get(record.tenant) or self._open(record.tenant)
+            window.add(record.wait_ns, now_ns)
 
-    def summary(self, tenant: str, now_ns: int) -> WaitSummary:
-        """A tenant's last ten minutes; zeros for one that was not seen."""
+    def quantiles(self, tenant: str, now_ns: int) -> tuple[int | None, int | None]:
+        """The median and the 99th percentile of a tenant's last ten minutes, as sketches tell them; None of none."""
         window = self._windows.get(tenant)
         if window is None:
-            return WaitSummary()
-        window.trim(now_ns)
-        waits = sorted(wait for _, wait in window.samples)
-        return WaitSummary(
-            samples=len(waits),
-            p50_ns=_nearest_rank(waits, 50),
-            p99_ns=_nearest_rank(waits, 99),
-            refused=sum(each.refused for each in window.bins),
-            abandoned=sum(each.abandoned for each in window.bins),
-        )
+            return None, None
+        p50_ns, p99_ns = window.whole(now_ns).quantiles(50, 99)
+        return p50_ns, p99_ns
 
     def _open(self, tenant: str) -> _Window:
         if len(self._windows) >= TENANTS_MAX:
             self._windows.pop(next(iter(self._windows)))
         return self._windows.setdefault(tenant, _Window())
-
-
-def _nearest_rank(waits: list[int], percent: int) -> int | None:
-    return waits[(len(waits) * percent + 99) // 100 - 1] if waits else None

@@ -45,7 +45,8 @@ class TenantStatus(msgspec.Struct, frozen=True):
     """A tenant now. `due_milli_gpu` is the part of what it lent that it needs back.
 
     `granted_until_ns` is when the grant ends that `elastic_cap_milli_gpu` comes from, None where it is as configured.
-    Waits are over the last ten minutes, None where nothing was dispatched. `budget` is None where it has none.
+    Waits are over the last ten minutes, within 1 %, None where nothing was dispatched. `budget` is None where there is
+    none.
     """
 
     name: str
@@ -82,7 +83,7 @@ class LoanStatus(msgspec.Struct, frozen=True):
 
 
 class EngineStatus(msgspec.Struct, frozen=True):
-    """What an engine said of itself at `at_ns`: sequences that run and wait in it, and its KV cache's use in thousandths.
+    """What an engine said of itself at `at_ns`: sequences that run and wait in it, its KV cache's use in thousandths.
 
     null is not known, also of what it said too long ago. `foreign` of its sequences were not sent from here, where that
     is clear.

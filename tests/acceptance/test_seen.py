@@ -3,10 +3,7 @@
 Two departments share one real model. One takes all its slots, so it borrows; the other one comes back and waits.
 """
 
-import contextlib
-import http.client
 import json
-import socket
 import threading
 import time
 import urllib.request
@@ -15,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance.events import WITHIN_S, listening
 from tests.acceptance.product import Product, running
 from tests.cli.terminal import Terminal
 
-WITHIN_S = 120.0
 CONFIG = """
 pools: {main: {gpus: 4_gpu}}
 models:
@@ -38,56 +35,6 @@ tenants:
     tenant: {guaranteed: 2_gpu, elastic_cap: 4_gpu}
     queue: {max_wait: 600s}
 """
-
-
-class Stream:
-    """The events of a product, read in a thread from the first one on."""
-
-    def __init__(self, product: Product, token: str = "", after: str = "") -> None:
-        host, _, port = product.control.removeprefix("http://").partition(":")
-        self._connection = http.client.HTTPConnection(host, int(port), timeout=WITHIN_S)
-        headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._connection.request("GET", f"/admin/v1/events?after={after}", headers=headers)
-        self.response = self._connection.getresponse()
-        self.events: list[tuple[str, dict[str, Any]]] = []
-        self.ended = threading.Event()
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-
-    def _read(self) -> None:
-        name = ""
-        for raw in self._lines():
-            field, _, value = raw.decode().rstrip("\r\n").partition(": ")
-            if field == "event":
-                name = value
-            elif field == "data":
-                self.events.append((name, json.loads(value)))
-        self.ended.set()
-
-    def _lines(self) -> Iterator[bytes]:
-        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):  # the connection is closed
-            yield from self.response
-
-    def said(self, kind: str = "") -> list[str]:
-        """The decisions so far, of a kind."""
-        return [
-            data["explanation"] for name, data in list(self.events) if name == "decision" and kind in ("", data["kind"])
-        ]
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # where the product has ended it
-            self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join(WITHIN_S)
-        self._connection.close()
-
-
-@contextlib.contextmanager
-def listening(product: Product, token: str = "", after: str = "") -> Iterator[Stream]:
-    stream = Stream(product, token, after)
-    try:
-        yield stream
-    finally:
-        stream.close()
 
 
 def until(true: Any) -> None:
@@ -136,7 +83,7 @@ def tenant(product: Product, name: str) -> dict[str, Any]:
 
 
 def test_a_loan_is_seen_to_appear_and_to_return_and_a_request_tells_who_was_before_it(product: Product) -> None:
-    with listening(product) as stream:
+    with listening(product.control) as stream:
         many = [Asked(product, "support", 120) for _ in range(6)]
         until(lambda: tenant(product, "support")["waiting"] == 2)
         late = Asked(product, "research", 4)
@@ -166,14 +113,14 @@ def test_a_loan_is_seen_to_appear_and_to_return_and_a_request_tells_who_was_befo
 
 def test_who_comes_again_gets_what_it_missed(product: Product) -> None:
     decided = product.get("/admin/v1/decisions")["decisions"]
-    with listening(product, after=decided[-1]["id"]) as stream:
+    with listening(product.control, after=decided[-1]["id"]) as stream:
         until(lambda: len(stream.said()) >= len(decided) - 1)
         assert stream.said()[: len(decided) - 1] == [each["explanation"] for each in reversed(decided[:-1])]
 
 
 def test_a_stream_ends_with_its_key_and_tells_of_its_tenant_alone(product: Product) -> None:
     made = product.cli("keys", "create", "--scope", "admin", "--role", "viewer", "--tenant", "support")
-    with listening(product, token=made["key"], after="first") as stream:
+    with listening(product.control, token=made["key"], after="first") as stream:
         until(stream.said)  # what its model was given
         product.cli("keys", "revoke", made["about"]["id"])
         assert stream.ended.wait(WITHIN_S)

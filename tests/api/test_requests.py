@@ -94,6 +94,18 @@ def test_an_unknown_request(local: TestClient, request_id: str) -> None:
     assert "x-request-id" in answer.json()["error"]["message"]
 
 
+def test_while_a_start_is_told_what_was_open_before_nothing_is_said_to_be_unknown(
+    product: FakeOperations, local: TestClient
+) -> None:
+    product.fake_recovered = False
+    for path in ("/admin/v1/requests/r9", "/admin/v1/requests/r9/timeline"):
+        answer = local.get(path)
+        assert answer.status_code == 503
+        assert "not known yet" in answer.json()["error"]["message"]
+    product.fake_recovered = True
+    assert local.get("/admin/v1/requests/r9").status_code == 404
+
+
 def test_a_tenant_sees_its_own_and_of_others_not_even_that_they_are(remote: TestClient) -> None:
     assert len(story(remote, "r1", KEY_OF_A).attempts) == 1
     assert story(remote, "r4", KEY_OF_A).live is not None

@@ -7,12 +7,13 @@ import pytest
 
 from commonpool.access.callers import by_admin_key
 from commonpool.api import routes, views
+from commonpool.api.operations import Passed
 from commonpool.api.wire import requests as wire
-from commonpool.core.events import Arrived, ReplicaReady
-from commonpool.core.model import Cause, Outcome, Replica, Request, Wait
-from tests.api.books import HOUR, at, billed, keep, work
+from commonpool.core.events import Arrived, Ended, ReplicaReady
+from commonpool.core.model import Cause, Outcome, Replica, Request, Usage, Wait
+from tests.api.books import BILLED, HOUR, at, billed, keep, work
 from tests.api.caller import TestClient
-from tests.api.fakes import FakeOperations
+from tests.api.fakes import FakeOperations, sources
 
 S = 10**9
 ENDED = at("2026-12-30 11:20")
@@ -138,3 +139,28 @@ def test_one_that_runs_and_one_that_waits_are_told_as_they_stand(product: FakeOp
     assert waiting.standing is not None
     assert (waiting.standing.own_before, waiting.standing.others_waiting) == (1, 0)
     assert waiting.steps[1].before == (wire.Before("support", 1, 0),)
+
+
+def test_what_ends_while_it_is_looked_at_is_told_once() -> None:
+    class Ends(FakeOperations):
+        """Whoever is asked about an attempt that runs answers when it is over."""
+
+        async def running(self, request_id: str) -> Passed | None:
+            passed = await super().running(request_id)
+            if passed is not None:
+                self.machine.handle(Ended(request_id, 1, Outcome.COMPLETED, Usage(10, 0, 5)), self.now)
+                del self.open_requests[request_id]
+                self.store.add_usage([work(request_id, self.now, S)])
+            return passed
+
+    product = Ends()
+    product.configure(sources(BILLED))
+    request = Request("live", "support", "helpdesk", "echo", "interactive", "chat", 10, 10)
+    product.machine.handle(ReplicaReady(Replica("echo-0.1", "echo", 2000, 4, 8192)), product.now)
+    product.machine.handle(Arrived(request), product.now)
+    product.open_requests["live"] = views.live(request, None)
+    with TestClient(
+        routes.application(product), base_url="http://127.0.0.1:8081", client=("127.0.0.1", 50000)
+    ) as local:
+        told = life(local, "live")
+    assert (told.state, [step.what for step in told.steps].count("dispatched")) == ("completed", 1)

@@ -7,7 +7,7 @@ import pytest
 from commonpool.app.traces import exporter, resource, traces
 from commonpool.config.structs import Config, Observe, Traces
 from commonpool.core.model import NS_PER_S, Policy, Request
-from commonpool.observe.exporting import Exporter
+from commonpool.observe.exporting import Exporter, families
 from commonpool.observe.traces import Track
 from tests.observe.collector import collector
 
@@ -65,6 +65,6 @@ def test_nothing_is_sent_to_what_is_not_listed() -> None:
         offered(takes, 1)
         asyncio.run(asyncio.to_thread(takes.close))
     assert watcher.headers == []
-    exported, dropped = takes.families()
+    exported, dropped = families(takes.became)
     assert [value for _, value in exported.samples] == [0]
     assert [value for _, value in dropped.samples] == [0, 1]

@@ -84,8 +84,10 @@ def test_one_that_waits_is_followed_in_a_terminal_until_it_ends(product: FakeOpe
     with serving(product) as url:
         terminal = Terminal("watch", "live", "--control", url, folder=tmp_path)
         terminal.shows("live: echo for support", "arrived", "running since")
-        product.store.add_usage([usage_record("live", tenant="support", arrived_ns=NOW, wait_ns=0)])
+        product.fake_recovered = False  # the product has started again, and does not know it yet
         del product.open_requests["live"]
+        terminal.shows("tries again: request 'live' is not known yet")
+        product.store.add_usage([usage_record("live", tenant="support", arrived_ns=NOW, wait_ns=0)])
         terminal.shows("dispatched", "completed")
         assert terminal.ends() == 0
         terminal.close()

@@ -17,10 +17,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def town(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Town]":
     pytest.importorskip("ray")
     from tests.cluster.town import Town  # noqa: PLC0415 - it imports Ray
+    from tests.observe.collector import collector  # noqa: PLC0415 - it imports OpenTelemetry's messages
 
-    town = Town(tmp_path_factory.mktemp("town"))
-    try:
-        town.start()
-        yield town
-    finally:
-        town.stop()
+    with collector() as watcher:
+        town = Town(tmp_path_factory.mktemp("town"), watcher)
+        try:
+            town.start()
+            yield town
+        finally:
+            town.stop()

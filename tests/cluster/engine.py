@@ -1,7 +1,8 @@
 """An engine for a replica's child process that answers at once and at the pace that a request's prompt asks for.
 
-It speaks `engines.child`'s protocol. A prompt `slow N` is answered in N milliseconds; the answer names the engine's
-host, so that a test sees where it ran.
+It speaks `engines.child`'s protocol. A prompt `slow N` is answered in N milliseconds, and of a prompt `until FILE` the
+end comes when there is such a file; the answer names the engine's host, so that a test sees where it ran. Of a request
+that is traced it writes to its log what it was told of that.
 """
 
 import asyncio
@@ -9,8 +10,11 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 
 SLOW = re.compile(rb"slow (\d+)")
+UNTIL = re.compile(rb"until ([\w./-]+)")
+TRACED = re.compile(rb"traceparent: (\S+-01)\r", re.IGNORECASE)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -33,6 +37,8 @@ async def serve(host: str, reader: asyncio.StreamReader, writer: asyncio.StreamW
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
             body = await reader.readexactly(int(length[1])) if length else b""
+            if traced := TRACED.search(head):
+                say(2, f"traced {traced[1].decode()}")
             if head.startswith(b"GET"):
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
             else:
@@ -60,14 +66,24 @@ async def answer(host: str, body: bytes, writer: asyncio.StreamWriter) -> None:
     choice = {"index": 0, "delta": {"role": "assistant", "content": host}, "finish_reason": None}
     base = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": asked.get("model", "")}
     writer.write(HEAD)
-    for event in (
-        {**base, "choices": [choice]},
-        {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
-        {**base, "choices": [], "usage": usage},
+    until = UNTIL.search(body)
+    for number, event in enumerate(
+        (
+            {**base, "choices": [choice]},
+            {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+            {**base, "choices": [], "usage": usage},
+        )
     ):
         chunk = b"data: " + json.dumps(event).encode() + b"\n\n"
         writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        if until and not number:
+            await there(Path(until[1].decode()))
     writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+async def there(file: Path) -> None:
+    while not file.exists():  # noqa: ASYNC110, ASYNC240 - a test makes it
+        await asyncio.sleep(0.02)
 
 
 asyncio.run(main())

@@ -11,7 +11,8 @@ import msgspec
 from commonpool.cluster import messages
 from commonpool.cluster.branch import RemoteDesk
 from commonpool.cluster.counter import Counter, Hall
-from commonpool.cluster.messages import Readiness, Welcome
+from commonpool.cluster.messages import Counted, Readiness, Welcome
+from commonpool.cluster.tallies import Tallies
 from commonpool.config.structs import Config
 from commonpool.core import views
 from commonpool.core.effects import Refuse
@@ -22,6 +23,7 @@ from commonpool.engines.base import Adapter, Target
 from commonpool.engines.registry import OPENAI
 from commonpool.gateway.caches import Part
 from commonpool.gateway.desk import CoreDesk
+from commonpool.observe.exporting import Became
 from commonpool.store.contract import Key
 from commonpool.store.journal import Journal
 from tests.gateway.fakes import SECOND, config
@@ -68,12 +70,14 @@ class Core:
         journal = Journal(self._folder / str(next(self._lives)), ballast_bytes=0)
         self.desk = CoreDesk(self.machine, lambda: self.now, journal, self.records.append)
         self.hall = Hall(
-            lambda hello: Counter(hello, self.desk, limits=lambda *of: "/".join(of).encode(), answered=self.answered),
+            lambda hello: Counter(hello, self.desk, limits=lambda *of: "/".join(of).encode(), counted=self.counted),
             lambda: EPOCH,
         )
         self.hall.expect(self.expected, 3600)
         self.desk.replica_ready(Replica("tiny-0.1", "tiny", 1000, SLOTS, SLOTS * 4096), self._target)
         self.errors: Tally[str] = Tally()
+        self.slowed: Tally[tuple[str, str]] = Tally()
+        self.traces = Became()
 
     def ticked(self) -> bool:
         """Time passes: a replica that failed is tried again."""
@@ -81,8 +85,10 @@ class Core:
         self.desk.tick()
         return True
 
-    def answered(self, code: str, count: int) -> None:
-        self.errors[code] += count
+    def counted(self, counted: Counted) -> None:
+        self.errors.update(counted.answered)
+        self.slowed.update({(tenant, why): count for tenant, why, count in counted.slowed})
+        self.traces = self.traces.plus(counted.traces)
 
     async def hello(self, hello: bytes) -> bytes:
         return await self._call("hello", lambda: self._greet(hello))
@@ -140,16 +146,13 @@ class Client:
         self.targets: list[Target] = []
         self.parts: list[Part] = []
         self.over: list[str] = []
+        self.first_token_at = 0
 
     def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
         assert (target.url, wait_ns >= 0, waits is not None) == (TARGET.url, True, True)
         self.attempts.append(attempt)
         self.targets.append(target)
         self.parts.append(part)
-
-    @property
-    def first_token_at(self) -> int:
-        return 0
 
     def recalled(self) -> None:
         self.over.append("recalled")
@@ -181,9 +184,14 @@ class Client:
 class Gateway:
     """One gateway's desk, talking with the core for as long as it lives."""
 
-    def __init__(self, core: Core, name: str, session: str = "1") -> None:
+    def __init__(self, core: Core, name: str, session: str = "1", count_s: float = 0.001) -> None:
         self.name = name
-        self.desk = RemoteDesk(name, session, core, self, lambda: EPOCH, again_s=0.001)
+        self.traced = Became()
+        self.tallies = Tallies(lambda: self.traced)
+        self.taken = 0  # how often something counted was taken
+        self.desk = RemoteDesk(
+            name, session, core, self, lambda: EPOCH, counted=self._take, again_s=0.001, count_s=count_s
+        )
         self.revoked: list[str] = []
         self.logging: frozenset[str] | None = None
         self._talking = asyncio.ensure_future(self.desk.run())
@@ -206,6 +214,11 @@ class Gateway:
 
     def log_prompts(self, tenants: frozenset[str]) -> None:
         self.logging = tenants
+
+    def _take(self) -> Counted | None:
+        counted = self.tallies.take()
+        self.taken += counted is not None
+        return counted
 
     async def end(self) -> None:
         self._talking.cancel()

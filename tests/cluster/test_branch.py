@@ -13,6 +13,7 @@ from commonpool.cluster.messages import Logging
 from commonpool.core.model import Outcome
 from commonpool.engines.registry import EMBEDDED
 from commonpool.gateway.caches import Part
+from commonpool.observe.exporting import Became
 from commonpool.store.contract import Key
 from tests.cluster.hall import SLOTS, Client, Core, Gateway
 from tests.gateway.fakes import run, until
@@ -132,12 +133,93 @@ def test_what_happens_in_one_turn_is_one_call(tmp_path: Path) -> None:
         await until(lambda: gateway.desk.ready()[0])
         before = core.calls["tell"]
         clients = [gateway.client(str(number)) for number in range(100)]
-        gateway.desk.answered("invalid_api_key")
         await until(lambda: core.waiting == 100 - SLOTS)
         assert core.calls["tell"] - before == 1
-        assert core.errors == {"invalid_api_key": 1}
         assert sum(map(bool, (each.attempts for each in clients))) <= SLOTS
         await gateway.end()
+
+    run(main)
+
+
+def test_a_request_alone_costs_two_calls_whatever_is_counted_meanwhile(tmp_path: Path) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        gateway = Gateway(core, "a", count_s=3600)
+        await until(lambda: gateway.desk.ready()[0])
+        before = core.calls["tell"]
+        client = gateway.client("1")
+        await until(lambda: client.attempts == [1])
+        gateway.tallies.answered(401, "invalid_api_key")
+        client.end()
+        await quiet(core)
+        assert core.calls["tell"] - before == 2
+        assert not core.errors
+        await gateway.end()
+
+    run(main)
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_what_gateways_count_is_told_once_and_added_up(tmp_path: Path, lost: int) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        gateways = [Gateway(core, name, count_s=0.001) for name in "ab"]
+        await until(lambda: all(gateway.desk.ready()[0] for gateway in gateways))
+        core.lose["tell"] = lost
+        for gateway in gateways:
+            for _ in range(2):
+                gateway.tallies.answered(401, "invalid_api_key")
+            gateway.tallies.slowed("support", "refused")
+            gateway.traced = Became(5, 1, 2)
+        await until(lambda: core.traces.exported == 10)
+        for gateway in gateways:
+            gateway.traced = Became(7, 1, 2)
+        await until(lambda: core.traces.exported == 14)
+        assert core.traces == Became(14, 2, 4)
+        assert core.errors == {"invalid_api_key": 4}
+        assert core.slowed == {("support", "refused"): 2}
+        for gateway in gateways:
+            await gateway.end()
+
+    run(main)
+
+
+def test_what_was_counted_and_not_sent_yet_is_told_to_the_next_core(tmp_path: Path) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        gateway = Gateway(core, "a", count_s=0.001)
+        await until(lambda: gateway.desk.ready()[0])
+        core.down = True
+        tells = core.calls["tell"]
+        gateway.client("1")
+        await until(lambda: core.calls["tell"] > tells)  # with this request alone; it does not come through
+        gateway.tallies.answered(401, "invalid_api_key")
+        await until(lambda: gateway.taken == 1)
+        core.restart()
+        core.down = False
+        await until(lambda: core.errors == {"invalid_api_key": 1})
+        await gateway.end()
+
+    run(main)
+
+
+def test_the_first_token_of_what_runs_is_known_at_its_gateway(tmp_path: Path) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        gateway, other = Gateway(core, "a"), Gateway(core, "b")
+        client = gateway.client("1")
+        await until(lambda: client.attempts == [1])
+        assert core.hall.whose("a-1") == "a"
+        assert gateway.desk.first_token_at("a-1") == 0
+        client.first_token_at = 7
+        assert gateway.desk.first_token_at("a-1") == 7
+        assert other.desk.first_token_at("a-1") == 0
+        client.end()
+        await quiet(core)
+        assert core.hall.whose("a-1") is None
+        assert gateway.desk.first_token_at("a-1") == 0
+        for each in (gateway, other):
+            await each.end()
 
     run(main)
 

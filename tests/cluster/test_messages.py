@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from commonpool.cluster import messages
-from commonpool.cluster.messages import Answered, Batch, Go, Reply
+from commonpool.cluster.messages import Batch, Counted, Go, Reply
 from commonpool.config import parse
 from commonpool.core.events import Arrived, Cancelled, Ended
 from commonpool.core.model import Cause, Outcome, Usage, Wait
 from commonpool.engines.base import Target
 from commonpool.engines.registry import LLAMACPP, OPENAI
 from commonpool.gateway.caches import Part
+from commonpool.observe.exporting import Became
 from commonpool.store.contract import Key
 from tests.cluster.hall import policy_config, request
 
@@ -41,7 +42,12 @@ def test_a_configuration_arrives_as_it_was(kind: str) -> None:
 
 def test_a_batch_arrives_as_it_was() -> None:
     ended = Ended("1", 1, Outcome.COMPLETED, Usage(1, 0, 2))
-    events: list[messages.Told] = [Arrived(request("1")), ended, Cancelled("2"), Answered("invalid_api_key", 2)]
+    events: list[messages.Told] = [
+        Arrived(request("1")),
+        ended,
+        Cancelled("2"),
+        Counted({"invalid_api_key": 2}, [("a", "refused", 1)], Became(3, 2, 1)),
+    ]
     batch = Batch("gateway-a", "1", 7, 3, events)
     assert messages.decode_batch(messages.encode(batch)) == batch
 

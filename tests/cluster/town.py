@@ -22,10 +22,12 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.exceptions import RayError
 
+from commonpool import console
 from commonpool.backends.ray import nodes
 from commonpool.cluster import launch
 from commonpool.config import read_sources
 from tests.acceptance.product import free_port
+from tests.observe.collector import Collector
 
 PROGRAM = (sys.executable, str(Path(__file__).with_name("engine.py")))
 ATTEMPTS = 4
@@ -45,6 +47,7 @@ models:
     context: 2048
     engine: {{kind: embedded, file: m.gguf}}
 prices: {{currency: EUR, gpu_hour: {{main: 3.60}}}}
+observe: {{traces: {{endpoint: "{collector}", sample: 0%}}}}
 tenants:
   support:
     tenant: {{guaranteed: 6_gpu, elastic_cap: 16_gpu}}
@@ -75,10 +78,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Town:
-    """`hosts` are the addresses of the nodes that live; the first has the core."""
+    """`hosts` are the addresses of the nodes that live; the first has the core. `collector` takes what is traced."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, collector: Collector) -> None:
         self.folder = folder
+        self.collector = collector
         self.hosts = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
         self.keys: dict[str, str] = {}
         self.core: Any = None
@@ -86,7 +90,10 @@ class Town:
         self._nodes: dict[str, Any] = {}
         self._cluster: Any = None
         (folder / "m.gguf").write_bytes(b"GGUF")
-        (folder / "commonpool.yaml").write_text(CONFIG.format(gateway=self._gateway, control=self._control))
+        self.control = f"http://127.0.0.1:{self._control}"
+        (folder / "commonpool.yaml").write_text(
+            CONFIG.format(gateway=self._gateway, control=self._control, collector=collector.url)
+        )
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -118,7 +125,8 @@ class Town:
         """Start the product, or take over from the one that runs."""
 
         async def begin() -> Any:
-            self.core = await launch.start_core(read_sources(self.folder / "commonpool.yaml"), program=PROGRAM)
+            sources = read_sources(self.folder / "commonpool.yaml")
+            self.core = await launch.start_core(sources, console.routes, PROGRAM)
             return await launch.answer(self.core.started)
 
         started = asyncio.run(begin())
@@ -153,6 +161,10 @@ class Town:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
 
+    def gateway_url(self, host: str) -> str:
+        """Where its gateway is reached."""
+        return f"http://{host}:{self._gateway}"
+
     def gateway(self, host: str) -> Any:
         """The node's gateway actor."""
         return ray.get_actor("gateway-" + next(node.id for node in nodes.living() if node.address == host))
@@ -170,13 +182,20 @@ class Town:
 
     # -- what is asked -------------------------------------------------------------------------------------------------
 
-    def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._control}{path}", timeout=30) as answer:
-            return json.loads(answer.read())
+    def get(self, path: str, key: str = "") -> Any:
+        return json.loads(self.read(path, key))
+
+    def read(self, path: str, key: str = "") -> str:
+        """What the control plane answers, as text; to `key`, or to this machine."""
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        request = urllib.request.Request(self.control + path, headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text: str = answer.read().decode()
+        return text
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self._control}{path}",
+            self.control + path,
             data=json.dumps(body).encode(),
             headers={"content-type": "application/json"},
         )
@@ -225,7 +244,7 @@ class Town:
     async def ask(self, client: aiohttp.ClientSession, host: str, text: str, tenant: str = "support") -> Answer:
         body = {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 5}
         headers = {"authorization": f"Bearer {self.keys[tenant]}"}
-        url = f"http://{host}:{self._gateway}/v1/chat/completions"
+        url = self.gateway_url(host) + "/v1/chat/completions"
         try:
             async with client.post(url, json=body, headers=headers) as answer:
                 said = await answer.json()

@@ -104,6 +104,11 @@ CASES: Final = {
         },
         {**_REPLICA, "circuit": "closed"},
     ),
+    "CommonpoolGatewayAway": Case(
+        {'commonpool_gateway_listening{node="n1"}': "0+0x10"},
+        {'commonpool_gateway_listening{node="n1"}': "1+0x10"},
+        {"node": "n1"},
+    ),
     "CommonpoolReconciliationDifference": Case(
         {'commonpool_books_uncharged_gpu_seconds{pool="main"}': "-3+0x10"},
         {'commonpool_books_uncharged_gpu_seconds{pool="main"}': "0+0x10"},

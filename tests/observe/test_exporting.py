@@ -10,7 +10,7 @@ import msgspec
 from structlog.testing import capture_logs
 
 from commonpool.core.model import NS_PER_S, Request
-from commonpool.observe.exporting import BATCH_MAX, Exporter, ExportError
+from commonpool.observe.exporting import BATCH_MAX, Exporter, ExportError, families
 from commonpool.observe.traces import Ended
 from tests.observe.collector import decoded
 
@@ -62,7 +62,7 @@ def exporting(sink: Sink, **options: float) -> Iterator[Exporter]:
 
 
 def counts(exporter: Exporter) -> dict[str, float]:
-    exported, dropped = exporter.families()
+    exported, dropped = families(exporter.became)
     found = {"exported": exported.samples[0][1], **{labels[0]: value for labels, value in dropped.samples}}
     return {name: value for name, value in found.items() if isinstance(value, int)}
 

@@ -7,7 +7,7 @@ import msgspec
 from commonpool.access.permissions import Permission
 from commonpool.api import views
 from commonpool.api.http import Endpoint
-from commonpool.api.operations import NotFoundError, Operations
+from commonpool.api.operations import NotFoundError, OperationError, Operations, UnavailableError
 from commonpool.api.subjects import Asked, Subject, Who
 from commonpool.api.wire import requests as wire
 
@@ -30,7 +30,12 @@ async def _owner(operations: Operations, asked: Asked) -> str | None:
     return next((record.tenant for record in await operations.record(asked.params.id)), None)
 
 
-def _unknown(_: Operations, asked: Asked) -> NotFoundError:
+def _unknown(operations: Operations, asked: Asked) -> OperationError:
+    if not operations.recovered():
+        return UnavailableError(
+            f"request {asked.params.id!r} is not known yet: the product has just started, and what was open before is"
+            " being told to it; try again in a moment"
+        )
     return NotFoundError(
         f"no request {asked.params.id!r} is known; take the id from the x-request-id of its answer (one that was"
         " refused before it reached a queue leaves no record)"

@@ -12,11 +12,12 @@ from commonpool.backends.discovery import Discovery
 from commonpool.backends.jobs import JobBackend, LocalJobs, Users
 from commonpool.config import Config
 from commonpool.config.structs import Address, EmbeddedEngine
-from commonpool.control.nodes import Nodes
+from commonpool.control.nodes import Listening, Nodes
 from commonpool.control.replicas import Backends, StartError, default_backends
 from commonpool.gateway.desk import CoreDesk, Soon
 from commonpool.gateway.identity import Identity
 from commonpool.gateway.server import Gateway
+from commonpool.observe import exporting
 from commonpool.observe.exporting import Exporter
 from commonpool.observe.exposition import Family
 from commonpool.store.contract import Key
@@ -78,8 +79,17 @@ class House(Protocol):
     def soon(self) -> Soon | None:
         """How the desk puts off what it does to the end of the loop's turn; None where nothing may wait for that."""
 
+    def gateway(self, address: Address) -> Address:
+        """Where clients on this machine reach the data plane, which was told to listen here."""
+
+    def listening(self) -> Sequence[Listening]:
+        """The gateways of other processes than this one, and those that do not listen."""
+
     def families(self) -> Iterable[Family]:
-        """What is measured of the data plane, as far as it is in this process."""
+        """What is measured of the data plane, beside what the desk has seen."""
+
+    async def first_token_at(self, desk: CoreDesk, request_id: str) -> int:
+        """When the first token of the answer to a request that runs came, absolute; 0: not yet, or not known."""
 
     async def recovered(self) -> None:
         """Return when all that ran before, elsewhere too, has been told to the desk, or will not be."""
@@ -147,7 +157,17 @@ class LocalHouse:
         return Gateway(config, desk, identity.identify, traces=begun, **options)
 
     def families(self) -> Iterable[Family]:
-        return () if self._exporter is None else self._exporter.families()
+        return () if self._exporter is None else exporting.families(self._exporter.became)
+
+    def gateway(self, address: Address) -> Address:
+        return address
+
+    def listening(self) -> Sequence[Listening]:
+        """The only one is of this process."""
+        return ()
+
+    async def first_token_at(self, desk: CoreDesk, request_id: str) -> int:
+        return desk.first_token_at(request_id)
 
     def nodes(self, config: Config, desk: CoreDesk) -> Watch:
         here = Discovery(ours=self.processes)

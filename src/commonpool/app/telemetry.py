@@ -8,6 +8,7 @@ from typing import Final
 from commonpool import __version__
 from commonpool.api.wire.status import EngineStatus, ReplicaStatus
 from commonpool.control.books import Books
+from commonpool.control.nodes import Listening
 from commonpool.control.seat import State, Status
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Tier
 from commonpool.observe.decisions import Decisions
@@ -94,6 +95,13 @@ def _engines(found: Sequence[ReplicaStatus]) -> Iterator[Family]:
         values = [((one.id, one.model), pick(one.engine)) for one in found if one.engine is not None]
         samples = [(labels, value) for labels, value in values if value is not None]
         yield Family(f"engine_{name}", "gauge", text, ("replica", "model"), samples)
+
+
+def gateways(found: Iterable[Listening]) -> Iterator[Family]:
+    """Those of other processes than this one."""
+    up = {(each.node,): int(not each.problem) for each in found}
+    text = "1 where the gateway of a node listens, on a Ray cluster."
+    yield Family("gateway_listening", "gauge", text, ("node",), list(up.items()))
 
 
 def keeping(journal: Journal, writer: Writer) -> Iterator[Family]:

@@ -210,4 +210,5 @@ def _refusal(status: int, error: wire.Error) -> CommandError:
     said = error.message
     if status == http.client.UNAUTHORIZED:
         said = f"{said}; a command takes it from --token-file or {TOKEN_VARIABLE}"
-    return CommandError("\n".join(map(str, error.problems)) or said, code)
+    passing = status == http.client.SERVICE_UNAVAILABLE
+    return CommandError("\n".join(map(str, error.problems)) or said, code, passing=passing)

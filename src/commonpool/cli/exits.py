@@ -24,8 +24,12 @@ EPILOG = (
 
 
 class CommandError(Exception):
-    """The command ends here. The text is what its user reads: one sentence, or one line a problem."""
+    """The command ends here. The text is what its user reads: one sentence, or one line a problem.
 
-    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+    `passing`: the product says that it will be otherwise soon.
+    """
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED, *, passing: bool = False) -> None:
         super().__init__(message)
         self.code = code
+        self.passing = passing

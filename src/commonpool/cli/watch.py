@@ -46,14 +46,14 @@ def watch(
 
 
 def followed(client: Client, path: str, now: wire.RequestTimeline) -> Iterator[wire.RequestTimeline | CommandError]:
-    """It, again and again, until it has ended; where the product is not reachable, why, and then again."""
+    """It, again and again, until it has ended; where the product is not reachable or not ready, why, and then again."""
     yield now
     while now.state in OPEN:
         time.sleep(POLL_S)
         try:
             now = client.get(path, wire.RequestTimeline)
         except CommandError as error:
-            if error.code is not ExitCode.UNREACHABLE:
+            if error.code is not ExitCode.UNREACHABLE and not error.passing:
                 raise
             yield error
         else:

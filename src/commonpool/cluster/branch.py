@@ -9,7 +9,6 @@ and what waits (`Hello`), and the clients notice nothing but a longer wait.
 """
 
 import asyncio
-from collections import Counter as Tally
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -17,8 +16,8 @@ import structlog
 
 from commonpool.cluster import messages
 from commonpool.cluster.messages import (
-    Answered,
     Batch,
+    Counted,
     Finished,
     Go,
     Hello,
@@ -31,6 +30,7 @@ from commonpool.cluster.messages import (
     Reply,
     Told,
 )
+from commonpool.cluster.times import CoreTime
 from commonpool.config.structs import Config
 from commonpool.core.effects import Fail, Recall, Refuse
 from commonpool.core.events import Arrived, Cancelled, Ended, Recalled, Resumed
@@ -42,6 +42,7 @@ from commonpool.store.contract import Key
 LISTEN_S: Final = 10.0
 CALL_S: Final = 30.0  # a call that takes longer is made again
 AGAIN_S: Final = 0.1
+COUNT_S: Final = 5.0
 AWAY_NS: Final = 60 * NS_PER_S  # a core that is away for longer than its restart takes
 
 log = structlog.get_logger()
@@ -99,7 +100,10 @@ class _Open:
 
 
 class RemoteDesk:
-    """Belongs to one event loop. `clock` gives nanoseconds since the epoch; `now` does by the core's clock."""
+    """Belongs to one event loop. `clock` gives nanoseconds since the epoch; `now()` does by the core's clock.
+
+    `counted` takes what was counted at the gateway since it was asked last.
+    """
 
     def __init__(
         self,
@@ -109,21 +113,24 @@ class RemoteDesk:
         branch: Branch,
         clock: Callable[[], int],
         *,
+        counted: Callable[[], Counted | None] = lambda: None,
         again_s: float = AGAIN_S,
+        count_s: float = COUNT_S,
     ) -> None:
         self._gateway = gateway
         self._session = session
         self._core = core
         self._branch = branch
         self._clock = clock
+        self._counted = counted
         self._again_s = again_s
-        self._offset_ns = 0
+        self._count_s = count_s
+        self.now = CoreTime(clock)
         self._open: dict[str, _Open] = {}
         self._outbox: list[Told] = []
         self._sending: list[Told] = []  # the batch under way
         # Of those that have ended and whose end was not heard yet: what ran.
         self._unheard: dict[tuple[str, int], Resumed] = {}
-        self._errors: Tally[str] = Tally()
         self._hellos = 0
         self._number = 0
         self._seen = 0
@@ -174,10 +181,6 @@ class RemoteDesk:
 
     # -- what the gateway asks -------------------------------------------------------------------------------------
 
-    def now(self) -> int:
-        """Nanoseconds since the epoch by the core's clock."""
-        return self._clock() + self._offset_ns
-
     def ready(self) -> tuple[bool, str]:
         """Whether the product is ready, or a sentence why not."""
         if self._away_since is not None:
@@ -188,9 +191,10 @@ class RemoteDesk:
         """The rate-limit header lines of a key, as the core said last."""
         return self._limits.get(key, b"")
 
-    def answered(self, code: str) -> None:
-        """The gateway answered a request with this error; the core hears of it with what happens next."""
-        self._errors[code] += 1
+    def first_token_at(self, request_id: str) -> int:
+        """When the first token of the answer to a request that runs came, by the core's clock; 0: not yet."""
+        request = self._open.get(request_id)
+        return 0 if request is None else request.waiter.first_token_at
 
     # -- the calls -------------------------------------------------------------------------------------------------
 
@@ -200,12 +204,14 @@ class RemoteDesk:
             await self._greet()
             telling = asyncio.create_task(self._tell(), name="tell")
             listening = asyncio.create_task(self._listen(), name="listen")
+            counting = asyncio.create_task(self._count(), name="count")
+            tasks = {telling, listening, counting}
             try:
-                await asyncio.wait({telling, listening}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                telling.cancel()
-                listening.cancel()
-                done = await asyncio.gather(telling, listening, return_exceptions=True)
+                for task in tasks:
+                    task.cancel()
+                done = await asyncio.gather(*tasks, return_exceptions=True)
             for each in done:
                 if isinstance(each, Exception):
                     raise each
@@ -225,7 +231,7 @@ class RemoteDesk:
         for finished in hello.finished:
             if not finished.end.retry:
                 self._unheard.pop((finished.end.request_id, finished.end.attempt), None)
-        self._offset_ns = welcome.now_ns - self._clock()
+        self.now.begin(welcome.now_ns)
         self._away_since = None
         self._readiness = welcome.readiness
         self._branch.welcomed(messages.unpack_config(welcome.config), welcome.keys)
@@ -241,7 +247,8 @@ class RemoteDesk:
             if (ran := self._unheard.get((event.request_id, event.attempt))) is not None
         ]
         running, waiting = [], []
-        self._outbox = []
+        # What was sent may have been counted, and then is not once more.
+        self._outbox = [event for event in self._outbox if isinstance(event, Counted)]
         for each in self._open.values():
             if each.recalled is not None:
                 self._outbox.append(each.recalled)  # a record that this makes twice is kept once
@@ -260,12 +267,7 @@ class RemoteDesk:
         while True:
             if not self._outbox:
                 self._something.clear()
-                if self._errors:
-                    await self._soon()
-                else:
-                    await self._something.wait()
-            self._outbox += [Answered(code, count) for code, count in self._errors.items()]
-            self._errors.clear()
+                await self._something.wait()
             self._sending, self._outbox = self._outbox, []
             self._number += 1
             reply = await self._sent(Batch(self._gateway, self._session, self._number, self._seen, self._sending))
@@ -277,21 +279,27 @@ class RemoteDesk:
             self._sending = []
             self._hear(reply)
 
-    async def _soon(self) -> None:
-        try:
-            async with asyncio.timeout(1.0):
-                await self._something.wait()
-        except TimeoutError:
-            pass
+    async def _count(self) -> None:
+        """Send what was counted, which is no reason for a call in the moment in which it is."""
+        while True:
+            await asyncio.sleep(self._count_s)
+            counted = self._counted()
+            if counted is not None:
+                self._send(counted)
 
     async def _sent(self, batch: Batch) -> Reply:
         """The reply to a batch, which is sent until there is one."""
         while True:
             try:
-                return messages.decode_reply(await self._call(self._core.tell(messages.encode(batch))))
+                sent = self._clock()
+                reply = messages.decode_reply(await self._call(self._core.tell(messages.encode(batch))))
             except Exception as error:  # noqa: BLE001 - as above
                 self._away(str(error))
                 await asyncio.sleep(self._again_s)
+            else:
+                if not reply.unknown:
+                    self.now.answered(sent, reply.now_ns)
+                return reply
 
     async def _listen(self) -> None:
         """Wait for news, again and again; returns when the core does not know us."""

@@ -14,7 +14,6 @@ from commonpool.cluster import messages
 from commonpool.cluster.house import RayHouse
 from commonpool.cluster.messages import Reply
 from commonpool.config import Sources, parse_sources
-from commonpool.config.structs import Address
 from commonpool.engines import confinement
 from commonpool.observe import logs
 
@@ -45,9 +44,8 @@ class CoreActor:
         logs.configure("json")
         confinement.keep_to_itself()
         self._run = run
-        self._address = address
         self._state = parse_sources(sources).state
-        self._house = RayHouse(ray.get_runtime_context().get_node_id(), program, self._keep)
+        self._house = RayHouse(ray.get_runtime_context().get_node_id(), address, program, self._keep)
         self._product: Product | None = None
         self._at_once = asyncio.Event()
         self._starting = asyncio.ensure_future(self._start(sources, routes))
@@ -63,9 +61,7 @@ class CoreActor:
 
     async def started(self) -> Started:
         """What runs, as soon as every model has a ready replica. Raises StartError and what else ends a start."""
-        started = (await self._starting).started()
-        scheme, port = started.gateway.partition("://")[0], int(started.gateway.rpartition(":")[2])
-        return msgspec.structs.replace(started, gateway=f"{scheme}://{Address(self._address, port)}")
+        return (await self._starting).started()
 
     async def recovered(self) -> None:
         """Return when gateways are served, whatever becomes of the models. Raises what keeps it from that."""

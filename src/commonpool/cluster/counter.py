@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from commonpool.cluster.messages import Answered, Batch, Go, Hello, Landed, News, Reply, address_of
+from commonpool.cluster.messages import Batch, Counted, Go, Hello, Landed, News, Reply, address_of
 from commonpool.core.effects import Fail, Recall, Refuse
 from commonpool.core.events import Arrived, Cancelled, Ended, Recalled, Resumed
 from commonpool.core.model import Outcome, Request, TokenSource, Usage, Wait
@@ -35,7 +35,7 @@ class RemoteWaiter:
 
     @property
     def first_token_at(self) -> int:
-        """It is told at the end."""
+        """It is told at the end; until then the gateway knows it."""
         return 0
 
     def dispatched(self, target: Target, attempt: int, wait_ns: int, waits: tuple[Wait, ...], part: Part) -> None:
@@ -54,7 +54,7 @@ class RemoteWaiter:
 
 
 class Counter:
-    """One gateway process's requests and the news for it. `answered(code, count)` hears of the errors it answered.
+    """One gateway process's requests and the news for it. `counted` hears of what it has counted.
 
     `limits` gives the rate-limit header lines of a tenant, an app and a key.
     """
@@ -65,13 +65,13 @@ class Counter:
         desk: CoreDesk,
         *,
         limits: Callable[[str, str, str], bytes],
-        answered: Callable[[str, int], None],
+        counted: Callable[[Counted], None],
     ) -> None:
         self.session = hello.session
         self.hello = hello.number
         self._desk = desk
         self._limits = limits
-        self._answered = answered
+        self._counted = counted
         self._heard = 0  # the last batch that was taken in
         self._waiters: dict[str, RemoteWaiter] = {}
         self._news: deque[News] = deque()
@@ -124,10 +124,10 @@ class Counter:
                 self._cancel(event.request_id)
             elif isinstance(event, Landed):
                 self._desk.landed(event.request_id, event.attempt, ran=event.ran)
-            elif isinstance(event, Answered):
-                self._answered(event.code, event.count)
+            elif isinstance(event, Counted):
+                self._counted(event)
 
-    def reply(self, seen: int) -> Reply:
+    def reply(self, seen: int, now_ns: int = 0) -> Reply:
         """The news that the gateway has not had yet; `seen` is the last number that it had."""
         while self._news and self._first <= seen:
             self._news.popleft()
@@ -141,7 +141,7 @@ class Counter:
                 (self._limited.add if lines else self._limited.discard)(key)
         self._callers.clear()
         self._told.clear()
-        return Reply(self._first, news, limits)
+        return Reply(self._first, news, limits, now_ns=now_ns)
 
     async def listen(self, seen: int, within_s: float) -> Reply:
         """The news as soon as there is some, or none after a while."""
@@ -166,6 +166,10 @@ class Counter:
     @property
     def open_requests(self) -> int:
         return len(self._waiters)
+
+    def has(self, request_id: str) -> bool:
+        """Whether a request of this gateway waits or runs."""
+        return request_id in self._waiters
 
     def tell(self, news: News, about: Request | None = None) -> None:
         """News for the gateway; about a request, the rate limits of whoever sent it are told too."""
@@ -244,6 +248,10 @@ class Hall:
         counter = self._counters.get(gateway)
         return counter if counter is not None and counter.session == session else None
 
+    def whose(self, request_id: str) -> str | None:
+        """The gateway of a request that waits or runs."""
+        return next((name for name, counter in self._counters.items() if counter.has(request_id)), None)
+
     def lost(self, gateway: str, session: str | None = None) -> None:
         """The gateway's process is gone; with `session`, only if it is still that one."""
         counter = self._counters.get(gateway)
@@ -284,7 +292,7 @@ class Hall:
         counter.take(batch, functools.partial(self._hold, counter) if self._missing else None)
         if self._held:
             self._drop(counter, {event.request_id for event in batch.events if isinstance(event, Cancelled)})
-        return counter.reply(batch.seen)
+        return counter.reply(batch.seen, self._clock())
 
     def _hold(self, counter: Counter, request: Request) -> None:
         self._held.append((self._clock(), counter, request))

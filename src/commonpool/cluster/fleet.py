@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,19 +17,35 @@ from commonpool.backends.ray.strays import END_S, Attempt
 from commonpool.cluster import messages
 from commonpool.cluster.counter import Counter, Hall
 from commonpool.cluster.gateway import GatewayActor
-from commonpool.cluster.messages import Hello, KeyChanged, Logging, Overheard, Readiness, Reconfigured, Welcome
+from commonpool.cluster.messages import (
+    Counted,
+    Hello,
+    KeyChanged,
+    Logging,
+    Overheard,
+    Readiness,
+    Reconfigured,
+    Welcome,
+)
 from commonpool.config.structs import Address, Config, NodeConfig
+from commonpool.control.nodes import Listening
 from commonpool.core.events import HostLoad
 from commonpool.core.model import NS_PER_S, Node
 from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.identity import Identity
+from commonpool.observe import exporting
+from commonpool.observe.exporting import Became
+from commonpool.observe.exposition import Family
 from commonpool.store.contract import Key
 from commonpool.store.prompts import Listener
 
 PREFIX: Final = "gateway-"
 BACK_S: Final = 5.0  # for gateways of before to say what runs there; they find a new core within a fraction of it
 AGAIN_S: Final = 0.2
+LISTEN_AGAIN_S: Final = 2.0
 ANSWER_S: Final = 10.0
+TOKEN_S: Final = 1.0  # for what somebody who looks at a request waits
+NOT_YET: Final = "it has not said yet that it listens"
 
 log = structlog.get_logger()
 
@@ -69,6 +85,7 @@ class Fleet:
         ready: Callable[[], tuple[bool, str]],
         limits: Callable[[str, str, str], bytes],
         failed: Callable[[int, str], None],
+        slowed: Callable[[str, str], None],
         listener: Listener,
         reconfigured: Callable[[], None],
     ) -> None:
@@ -79,6 +96,8 @@ class Fleet:
         self._ready = ready
         self._limits = limits
         self._failed = failed
+        self._slowed = slowed
+        self._traces = Became()
         self._listener = listener
         self._logging: list[str] = []
         self._reconfigured = reconfigured
@@ -87,6 +106,7 @@ class Fleet:
         self._readiness = Readiness(*ready())
         self._gateways: dict[str, Any] = {}
         self._watches: dict[str, asyncio.Task[None]] = {}
+        self._listening: dict[str, Listening] = {}
         self.hall = Hall(self._counter, clock)
         identity.changed = lambda key: self.hall.tell_all(KeyChanged(key))
 
@@ -130,6 +150,21 @@ class Fleet:
         found = await asyncio.gather(*(_within(actor.load.remote(node.name), ANSWER_S) for node, actor in there))
         return [load for load in found if load is not None]
 
+    def listening(self) -> tuple[Listening, ...]:
+        """Where each gateway listens, or why it does not."""
+        return tuple(self._listening.values())
+
+    def families(self) -> Iterator[Family]:
+        """What is measured of the gateways."""
+        if self._config.observe.traces.endpoint is not None:
+            yield from exporting.families(self._traces)
+
+    async def first_token_at(self, request_id: str) -> int:
+        """When the first token of a request that runs came, by the core's clock; 0: not yet, or it does not answer."""
+        actor = self._gateways.get(self.hall.whose(request_id) or "")
+        at: int | None = None if actor is None else await _within(actor.first_token_at.remote(request_id), TOKEN_S)
+        return at or 0
+
     async def discover(self, node: RayNode, asked: NodeConfig) -> Node | None:
         """What a node has, where its gateway answers."""
         actor = self._gateways.get(_name(node.id))
@@ -171,6 +206,7 @@ class Fleet:
             .remote(name, Address(node.address, self._address.port), self._config)
         )
         self._gateways[name] = actor
+        self._listens(name, node, NOT_YET)
         self._watches[name] = asyncio.create_task(self._watch(name, node, actor), name=name)
 
     def lost(self, node: RayNode) -> None:
@@ -205,43 +241,65 @@ class Fleet:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _counter(self, hello: Hello) -> Counter:
-        return Counter(hello, self._desk, limits=self._limits, answered=self._answered)
+        return Counter(hello, self._desk, limits=self._limits, counted=self._counted)
 
-    def _answered(self, code: str, count: int) -> None:
-        for _ in range(count):
-            self._failed(0, code)
+    def _counted(self, counted: Counted) -> None:
+        """What a gateway has counted is added to what all have."""
+        for code, count in counted.answered.items():
+            for _ in range(count):
+                self._failed(0, code)
+        for tenant, why, count in counted.slowed:
+            for _ in range(count):
+                self._slowed(tenant, why)
+        self._traces = self._traces.plus(counted.traces)
+
+    def _listens(self, name: str, node: RayNode, problem: str = "") -> None:
+        """That the gateway listens, or why it does not."""
+        self._listening[name] = Listening(node.name, f"{node.address}:{self._address.port}", problem)
 
     async def _watch(self, name: str, node: RayNode, actor: Any) -> None:
         """End what a gateway's process had when that is gone; Ray starts the next one."""
-        said = False
         while True:
             session = None
             try:
                 session = await actor.session.remote()
-                try:
-                    await actor.port.remote()
-                except (OSError, TlsError) as error:
-                    if not said:
-                        where = f"{node.address}:{self._address.port}"
-                        log.warning("a gateway cannot listen", node=node.name, where=where, reason=_reason(error))
-                    said = True
+                await self._listened(name, node, actor)
                 await actor.life.remote()
             except ActorDiedError:  # for good; where the node lives, the next look at it makes another
                 self.hall.lost(name)
-                del self._gateways[name], self._watches[name]
+                del self._gateways[name], self._watches[name], self._listening[name]
                 return
             except RayError:
                 pass  # its process is gone
+            self._listens(name, node, "its process ended, and is started again")
             if session is not None:
                 log.warning("a gateway's process ended; its requests are over", node=node.name)
                 self.hall.lost(name, session)
             await asyncio.sleep(AGAIN_S)
+
+    async def _listened(self, name: str, node: RayNode, actor: Any) -> None:
+        """Return when the gateway listens; where it cannot, it is asked again and again to try."""
+        said = False
+        while True:
+            try:
+                await actor.port.remote()
+            except (OSError, TlsError) as error:
+                self._listens(name, node, f"it cannot listen: {_reason(error)}")
+                if not said:
+                    where = self._listening[name].where
+                    log.warning("a gateway cannot listen", node=node.name, where=where, reason=_reason(error))
+                said = True
+                await asyncio.sleep(LISTEN_AGAIN_S)
+            else:
+                self._listens(name, node)
+                return
 
     def _end(self, name: str) -> None:
         actor = self._gateways.pop(name, None)
         if actor is None:
             return
         self._watches.pop(name).cancel()
+        self._listening.pop(name, None)
         with contextlib.suppress(RayError):
             ray.kill(actor)
         self.hall.lost(name)

@@ -11,11 +11,13 @@ import ray
 import structlog
 from ray.exceptions import ActorDiedError
 
-from commonpool.app import Clock, exporter, traces
+from commonpool.app import Clock
 from commonpool.backends.discovery import Discovery
 from commonpool.backends.ray import strays
 from commonpool.cluster.branch import RemoteDesk
 from commonpool.cluster.overhearing import Overhearing
+from commonpool.cluster.tallies import Tallies
+from commonpool.cluster.tracing import Tracing
 from commonpool.config.structs import Address, Config, NodeConfig
 from commonpool.core.events import HostLoad
 from commonpool.core.model import Node
@@ -70,7 +72,9 @@ class GatewayActor:
         self._session = secrets.token_hex(8)
         self._identity = Identity((), clock)
         core = CoreActorCalls()
-        self._desk = RemoteDesk(name, self._session, core, self, clock)
+        tallies = Tallies(lambda: self._tracing.became)
+        self._desk = RemoteDesk(name, self._session, core, self, clock, counted=tallies.take)
+        self._tracing = Tracing(config, self._desk.now)
         self._overhearing = Overhearing(core.overheard)
         self._gateway = Gateway(
             config,
@@ -80,11 +84,13 @@ class GatewayActor:
             monotonic=time.monotonic_ns,
             ready=self._desk.ready,
             limits=self._desk.limits,
-            failed=lambda _status, code: self._desk.answered(code),
+            failed=tallies.answered,
+            slowed=tallies.slowed,
             listener=self._overhearing,
-            traces=traces(config, exporter(config), self._desk.now),
+            traces=self._tracing.begin(),
         )
         self._discovery = Discovery(ours=psutil.pids)  # the node's GPUs are held for the product alone
+        self._address = address
         self._listening = asyncio.ensure_future(self._gateway.start(address))
         self._talking = asyncio.ensure_future(self._desk.run())
         self._telling = asyncio.ensure_future(self._overhearing.run())
@@ -92,7 +98,9 @@ class GatewayActor:
     # -- what the core actor calls ---------------------------------------------------------------------------------
 
     async def port(self) -> int:
-        """Where it listens. Raises OSError or TlsError."""
+        """Where it listens; where it could not, it tries again. Raises OSError or TlsError."""
+        if self._listening.done() and self._listening.exception() is not None:
+            self._listening = asyncio.ensure_future(self._gateway.start(self._address))
         return await self._listening
 
     async def session(self) -> str:
@@ -112,6 +120,10 @@ class GatewayActor:
     async def load(self, node: str) -> HostLoad:
         """How busy this node is since the last time."""
         return await asyncio.to_thread(self._discovery.load, node)
+
+    async def first_token_at(self, request_id: str) -> int:
+        """When the first token of the answer to a request that runs here came, by the core's clock; 0: not yet."""
+        return self._desk.first_token_at(request_id)
 
     async def discover(self, node: NodeConfig) -> Node:
         """What this node has, where the configuration does not say it."""
@@ -137,6 +149,8 @@ class GatewayActor:
     def welcomed(self, config: Config, keys: list[Key]) -> None:
         self._identity = Identity(keys, self._clock)
         self._gateway.reconfigure(config)
+        if self._tracing.follow(config):
+            self._gateway.trace(self._tracing.begin())
 
     def reconfigured(self, config: Config) -> None:
         self._gateway.reconfigure(config)

@@ -13,8 +13,8 @@ from commonpool.backends.ray.jobs import RayJobs
 from commonpool.backends.ray.nodes import Nodes, RayNode, asked, living, to_core
 from commonpool.backends.ray.replicas import RayBackend
 from commonpool.cluster.fleet import Fleet, SharedIdentity
-from commonpool.config.structs import AttachedEngine, Config, EmbeddedEngine, NodeConfig
-from commonpool.control.nodes import Told
+from commonpool.config.structs import Address, AttachedEngine, Config, EmbeddedEngine, NodeConfig
+from commonpool.control.nodes import Listening, Told
 from commonpool.control.replicas import Backends
 from commonpool.core.events import HostLoad
 from commonpool.core.model import Node
@@ -49,10 +49,14 @@ class Gateways(Protocol):
 
 
 class RayHouse:
-    """`here` is Ray's id of this process's node; `program` is the engine's. `reconfigured` hears of each new policy."""
+    """`here` is Ray's id of this process's node, `address` where other nodes reach it; `program` is the engine's.
 
-    def __init__(self, here: str, program: Sequence[str], reconfigured: Callable[[], None]) -> None:
+    `reconfigured` hears of each new policy.
+    """
+
+    def __init__(self, here: str, address: str, program: Sequence[str], reconfigured: Callable[[], None]) -> None:
         self._here = here
+        self._address = address
         self._program = program
         self._reconfigured = reconfigured
         self._config: Config | None = None
@@ -87,6 +91,7 @@ class RayHouse:
             ready=options["ready"],
             limits=options["limits"],
             failed=options["failed"],
+            slowed=options["slowed"],
             listener=options["listener"],
             reconfigured=self._reconfigured,
         )
@@ -99,9 +104,21 @@ class RayHouse:
     def soon(self) -> Soon | None:
         """What a gateway's batch brings about is in the reply to it."""
 
+    def gateway(self, address: Address) -> Address:
+        """The gateway of this node, which listens on the node's own address."""
+        return Address(self._address, address.port)
+
+    def listening(self) -> Sequence[Listening]:
+        """The gateways of all nodes."""
+        return () if self.fleet is None else self.fleet.listening()
+
     def families(self) -> Iterable[Family]:
-        """The gateways are elsewhere, and so are their traces."""
-        return ()
+        """What the gateways have told, all together."""
+        return () if self.fleet is None else self.fleet.families()
+
+    async def first_token_at(self, desk: CoreDesk, request_id: str) -> int:  # noqa: ARG002 - its gateway knows it
+        """Asked of the gateway that the request came to."""
+        return 0 if self.fleet is None else await self.fleet.first_token_at(request_id)
 
     async def recovered(self) -> None:
         assert self.fleet is not None  # noqa: S101 - as above

@@ -17,15 +17,20 @@ from commonpool.core.model import Request, Wait
 from commonpool.engines.base import Target
 from commonpool.engines.registry import ADAPTERS
 from commonpool.gateway.caches import Part
+from commonpool.observe.exporting import Became
 from commonpool.store.contract import Key
 from commonpool.store.prompts import Spoken
 
 
-class Answered(msgspec.Struct, frozen=True, tag=True):
-    """The gateway itself answered so many requests with this error."""
+class Counted(msgspec.Struct, frozen=True, tag=True):
+    """What the gateway has counted since it said so last.
 
-    code: str
-    count: int
+    `answered`: the errors that it answered itself, by code; `slowed`: those that it held back, by tenant and why.
+    """
+
+    answered: dict[str, int]
+    slowed: list[tuple[str, str, int]]
+    traces: Became
 
 
 class Landed(msgspec.Struct, frozen=True, tag=True):
@@ -36,7 +41,7 @@ class Landed(msgspec.Struct, frozen=True, tag=True):
     ran: bool
 
 
-Told = Arrived | Recalled | Cancelled | Ended | Answered | Landed
+Told = Arrived | Recalled | Cancelled | Ended | Counted | Landed
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -113,7 +118,7 @@ class Overheard(msgspec.Struct, frozen=True):
 
 class Reply(msgspec.Struct, frozen=True):
     """The news from number `first` on. `limits` are the rate-limit header lines of keys, as of now; b"" where there
-    are none any more.
+    are none any more. `now_ns` is the core's time, where the call was answered at once.
 
     `unknown`: the core does not know the session (it was restarted), and nothing of the call was taken in.
     """
@@ -122,6 +127,7 @@ class Reply(msgspec.Struct, frozen=True):
     news: list[News] = []
     limits: dict[str, bytes] = {}
     unknown: bool = False
+    now_ns: int = 0
 
 
 class Finished(msgspec.Struct, frozen=True):

@@ -35,6 +35,14 @@ class Told(Protocol):
         """So busy it is."""
 
 
+class Listening(msgspec.Struct, frozen=True):
+    """Where the gateway of a node listens, or `problem`: why it does not, without a full stop."""
+
+    node: str
+    where: str
+    problem: str = ""
+
+
 class Nodes:
     """Tells `told` of the nodes of `config`.
 

@@ -160,6 +160,10 @@ class Gateway:
         """What these ask from now on, and get for it, is heard."""
         self._tap.tenants = tenants
 
+    def trace(self, traces: Traces | None) -> None:
+        """Requests that arrive from now on are traced by these."""
+        self._traces = traces
+
     async def drain(self, within_ns: int) -> int:
         """Stop: take nothing new, let what waits and runs finish for `within_ns`, then cut it; how many were cut."""
         loop = asyncio.get_running_loop()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 
 from commonpool.core.model import NS_PER_S
@@ -36,6 +37,33 @@ log = structlog.get_logger()
 
 class ExportError(Exception):
     """A collector cannot be reached: which, and why."""
+
+
+class Became(msgspec.Struct, frozen=True):
+    """What became of traces of requests: taken by a collector, without room in the queue, or taken by none."""
+
+    exported: int = 0
+    queue_full: int = 0
+    not_taken: int = 0
+
+    def plus(self, other: "Became") -> "Became":
+        return Became(
+            self.exported + other.exported, self.queue_full + other.queue_full, self.not_taken + other.not_taken
+        )
+
+    def since(self, earlier: "Became") -> "Became":
+        """What was added to an earlier count."""
+        return Became(
+            self.exported - earlier.exported, self.queue_full - earlier.queue_full, self.not_taken - earlier.not_taken
+        )
+
+
+def families(became: Became) -> Iterator[Family]:
+    """What became of the traces, as metrics."""
+    sent = [((), became.exported)]
+    yield Family("traces_exported", "counter", "Traces of requests that a collector has taken.", (), sent)
+    lost = [(("queue_full",), became.queue_full), (("not_taken",), became.not_taken)]
+    yield Family("traces_dropped", "counter", "Traces that no collector has.", ("reason",), lost)
 
 
 class Exporter:
@@ -88,12 +116,10 @@ class Exporter:
             self._wake()
             self._thread.join(CLOSE_S)
 
-    def families(self) -> Iterator[Family]:
-        """What became of the traces."""
-        sent = [((), self._exported)]
-        yield Family("traces_exported", "counter", "Traces of requests that a collector has taken.", (), sent)
-        lost = [(("queue_full",), self._overflowed), (("not_taken",), self._failed)]
-        yield Family("traces_dropped", "counter", "Traces that no collector has.", ("reason",), lost)
+    @property
+    def became(self) -> Became:
+        """What became of the traces so far."""
+        return Became(self._exported, self._overflowed, self._failed)
 
     # -- the thread ------------------------------------------------------------------------------------------------
 

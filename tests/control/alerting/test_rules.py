@@ -14,6 +14,7 @@ from commonpool.control.alerting.rules import (
     troubles,
     unknown,
 )
+from commonpool.control.nodes import Listening
 from commonpool.core.alerts import CONDITIONS, Trouble
 from commonpool.core.burn import RULES, Burn, Promise
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S
@@ -82,6 +83,8 @@ CASES: tuple[tuple[Facts, set[str]], ...] = (
     (facts(underuse=[Underuse("a", "main", 2000, 80, 100, 20, 500, 500)]), {"underuse"}),
     (facts(missing=[("main", "n1")]), {"node_lost"}),
     (facts(stray=[("main", "n1", "job-1")]), {"node_stray"}),
+    (facts(gateways=[Listening("n1", "10.0.0.1:8080")]), set()),
+    (facts(gateways=[Listening("n1", "10.0.0.1:8080", "it cannot listen: Address in use")]), {"gateway_away"}),
     (facts(behind_ns=5 * NS_PER_S), {"clock_behind"}),
     (facts(certificates=[Ends("gateway", NOW + 30 * DAY)]), set()),
     (facts(certificates=[Ends("gateway", NOW + 30 * DAY - 1)]), {"certificate_expires"}),

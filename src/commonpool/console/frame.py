@@ -36,8 +36,9 @@ SEE_OTHER: Final = 303
 ACCEPTED: Final = 202
 FORBIDDEN: Final = 403
 SHOWN_S: Final = 4.0  # how old a refresh may be that somebody else has asked for
-WITHIN_S: Final = 2.0  # a page waits so long for a part of it
-SLOW_S: Final = 60.0  # the same of an answer that changes slowly; the books are closed by the hour
+WITHIN_S: Final = 0.15  # a page waits so long for a part of it: a first screen is there within 0.3 s
+SLOW_S: Final = 60.0  # how old an answer may be that changes slowly; the books are closed by the hour
+USABLE_S: Final = 900.0  # by so much more where nobody looked meanwhile: the next refresh has the new one
 THEMES: Final = ("auto", "light", "dark")
 LANGUAGE, THEME, ZONE = "commonpool-language", "commonpool-theme", "commonpool-zone"  # cookies
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,2}")
@@ -156,12 +157,13 @@ class View:
     async def slow(self, needs: Permission, path: str, answer: type[T], **query: Value) -> T | Problem:
         """The same of what changes slowly, as the books do: at most `SLOW_S` old, shared by those who may the same.
 
-        What takes longer than `WITHIN_S` is worked out meanwhile; the page says so, and has it at a later refresh.
+        What takes longer than `WITHIN_S` is worked out meanwhile: the page shows the answer before, or says that it is
+        being worked out, and has it at a later refresh.
         """
         if not self.may(needs):
             return Problem(FORBIDDEN, "")
         key = msgspec.json.encode((path, sorted(query.items()), self.me.may if self.me else ()))
-        asked = self._house.shared.get(key, SLOW_S, lambda: self.attempt(path, answer, **query))
+        asked = self._house.shared.get(key, SLOW_S, lambda: self.attempt(path, answer, **query), USABLE_S)
         try:
             return await asyncio.wait_for(asked, WITHIN_S)
         except TimeoutError:

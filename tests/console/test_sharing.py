@@ -18,8 +18,8 @@ class World:
         self.gate.set()
         self.broken = False
 
-    async def ask(self, key: bytes = b"k") -> int:
-        return await self.shared.get(key, 4.0, self._make)
+    async def ask(self, key: bytes = b"k", usable_s: float = 0.0) -> int:
+        return await self.shared.get(key, 4.0, self._make, usable_s)
 
     async def _make(self) -> int:
         self.made += 1
@@ -71,6 +71,42 @@ def test_a_failure_is_told_to_who_waits_and_not_kept() -> None:
             await world.ask()
         world.broken = False
         assert await world.ask() == 2
+
+    asyncio.run(scene())
+
+
+def test_who_comes_after_a_silence_has_the_one_before_while_the_next_is_made() -> None:
+    async def scene() -> None:
+        world = World()
+        assert await world.ask(usable_s=10.0) == 1
+        world.now = 13.9
+        world.gate.clear()
+        assert [await world.ask(usable_s=10.0), await world.ask(usable_s=10.0)] == [1, 1]
+        await asyncio.sleep(0)
+        assert world.made == 2
+        world.gate.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert await world.ask(usable_s=10.0) == 2
+        world.now = 28.0
+        assert await world.ask(usable_s=10.0) == 3
+
+    asyncio.run(scene())
+
+
+def test_a_failure_of_the_next_is_no_answer_and_is_asked_again() -> None:
+    async def scene() -> None:
+        world = World()
+        await world.ask(usable_s=10.0)
+        world.now = 5.0
+        world.broken = True
+        assert await world.ask(usable_s=10.0) == 1
+        await asyncio.sleep(0)
+        assert world.made == 2
+        with pytest.raises(ValueError, match="broken"):
+            await world.ask(usable_s=10.0)
+        world.broken = False
+        assert await world.ask(usable_s=10.0) == 4
 
     asyncio.run(scene())
 

@@ -5,18 +5,18 @@ closed; the rest is worked out anew each time, from postings that never change a
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from commonpool.api import text
 from commonpool.api.operations import Billed, ConflictError, Month, OperationError, Settled
-from commonpool.app.bill_days import BillDays
+from commonpool.app.whole_days import WholeDays
 from commonpool.config import Config
 from commonpool.config.billing import rates
 from commonpool.config.calendar import Calendar
 from commonpool.control.books import REMEMBERED_NS
-from commonpool.core.billing import Bill, Day, Lent, bill, forecast, matrix
+from commonpool.core.billing import Bill, Day, Lent, bill, forecast, matrices, matrix
 from commonpool.core.ledger import Kind, LedgerError, Rates, tenant_account
 from commonpool.core.model import NS_PER_HOUR, UNPRICED, UsageRecord
 from commonpool.core.said import Said, say
@@ -32,6 +32,8 @@ from commonpool.store.ledger import (
     Reconciliation,
     books_begin,
 )
+
+Matrix = Mapping[tuple[str, str], Lent]  # by lender and borrower
 
 _BY = ("tenant", *WORK)
 BEHIND_NS = 2 * NS_PER_HOUR  # an hour that is not in the books so long after its beginning is worth a word
@@ -55,15 +57,14 @@ class Bills:
         self._config = config
         self._now = now
         self._flush = flush
-        self._days_kept = BillDays()
+        self._tables = WholeDays[Bill](lambda some, more: added((some, more), some.by), lambda table: len(table.lines))
+        self._matrices = WholeDays[Matrix](lambda some, more: matrices((some, more)), len)
         self._last: tuple[int, int, Config, Statement] | None = None
 
     async def bill(self, start_ns: int, end_ns: int, by: Sequence[str], filters: Filters) -> Billed:
         return await asyncio.to_thread(self._bill, start_ns, end_ns, by, filters)
 
-    async def lending(
-        self, start_ns: int, end_ns: int, tenants: Sequence[str] | None
-    ) -> tuple[int, Mapping[tuple[str, str], Lent]]:
+    async def lending(self, start_ns: int, end_ns: int, tenants: Sequence[str] | None) -> tuple[int, Matrix]:
         return await asyncio.to_thread(self._lending, start_ns, end_ns, tenants)
 
     async def months(self) -> Sequence[Month]:
@@ -127,17 +128,22 @@ class Bills:
     def _open(self, start_ns: int, end_ns: int, by: Sequence[str], filters: Filters) -> Bill:
         """The table of a time that is not closed. Its last day grows hour by hour; those before are worked out once."""
         config = self._config()
-        calendar = Calendar(config.billing.time_zone)
-        *_, last = calendar.days(start_ns, end_ns)
-        day_ns = max(start_ns, calendar.day(last)[0])
+        day_ns = self._last_midnight(start_ns, end_ns)
 
         def table(since_ns: int, until_ns: int) -> Bill:
             return fold([self._statement(since_ns, until_ns)], by, filters)
 
         days = []
         if start_ns < day_ns:
-            days = [self._days_kept.table(config, start_ns, day_ns, by, filters, table, self._closed_before)]
+            of = (tuple(by), _settled(filters))
+            days = [self._tables.get(config, start_ns, day_ns, of, table, self._closed_before)]
         return added([*days, fold([self._last_day(config, day_ns, end_ns)], by, filters)], by)
+
+    def _last_midnight(self, start_ns: int, end_ns: int) -> int:
+        """When the last day of a time began, or the time itself where that was later."""
+        calendar = Calendar(self._config().billing.time_zone)
+        *_, last = calendar.days(start_ns, end_ns)
+        return max(start_ns, calendar.day(last)[0])
 
     def _closed_before(self, at_ns: int) -> int:
         """How many hours are closed of the time in which those of a pool that is gone may be closed late."""
@@ -172,15 +178,23 @@ class Bills:
             )
             yield name, Day(since, until, *calendar.month(name[:7]), postings)
 
-    def _lending(
-        self, start_ns: int, end_ns: int, tenants: Sequence[str] | None
-    ) -> tuple[int, Mapping[tuple[str, str], Lent]]:
+    def _lending(self, start_ns: int, end_ns: int, tenants: Sequence[str] | None) -> tuple[int, Matrix]:
         self._check_prices(end_ns)
         until_ns = max(start_ns, min(end_ns, self._until(start_ns)))
         filters = {"kind": [Kind.BORROWED.value]}
         if tenants is not None:
             filters["account"] = [tenant_account(tenant) for tenant in tenants]
-        return until_ns, matrix(day for _, day in self._days(start_ns, until_ns, filters))
+
+        def lent(since_ns: int, end_ns: int) -> Matrix:
+            return matrix(day for _, day in self._days(since_ns, end_ns, filters))
+
+        if until_ns == start_ns:
+            return until_ns, {}
+        days = []
+        day_ns = self._last_midnight(start_ns, until_ns)
+        if start_ns < day_ns:
+            days = [self._matrices.get(self._config(), start_ns, day_ns, _settled(filters), lent, self._closed_before)]
+        return until_ns, matrices([*days, lent(day_ns, until_ns)])
 
     # -- how far the books are -----------------------------------------------------------------------------------------
 
@@ -314,6 +328,11 @@ class Bills:
             if each.pool == pool:
                 return each.rates, True
         return rates(self._config(), pool, hour_ns), False
+
+
+def _settled(filters: Filters) -> Hashable:
+    """The same for filters that keep the same."""
+    return tuple(sorted((name, tuple(sorted(values))) for name, values in filters.items()))
 
 
 def _named(pool: str) -> str:

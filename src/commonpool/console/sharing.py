@@ -6,11 +6,25 @@ nothing from here.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
 
 KEPT_MAX: Final = 128
+
+
+class _Kept(NamedTuple):
+    """An answer, or one that is being worked out, the one before it, and until when each counts."""
+
+    until: float
+    usable_until: float
+    asked: asyncio.Future[Any]
+    before: asyncio.Future[Any] | None
+
+    def is_over(self, now: float) -> bool:
+        return self.asked.done() and (
+            self.usable_until <= now or self.asked.cancelled() or self.asked.exception() is not None
+        )
 
 
 class Shared:
@@ -18,21 +32,42 @@ class Shared:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._kept: dict[bytes, tuple[float, asyncio.Future[Any]]] = {}
+        self._kept: dict[bytes, _Kept] = {}
 
-    async def get(self, key: bytes, kept_s: float, make: Callable[[], Awaitable[T]]) -> T:
-        """The answer of this key that is at most `kept_s` old."""
+    async def get(self, key: bytes, kept_s: float, make: Callable[[], Awaitable[T]], usable_s: float = 0.0) -> T:
+        """The answer of this key that is at most `kept_s` old.
+
+        One that is older, by `usable_s` at most, is given while the next is worked out: who comes after a silence does
+        not wait.
+        """
         now = self._clock()
-        for old in [each for each, (until, asked) in self._kept.items() if until <= now and asked.done()]:
+        for old in [each for each, kept in self._kept.items() if kept.is_over(now)]:
             del self._kept[old]
-        if key in self._kept:
-            return cast("T", await asyncio.shield(self._kept[key][1]))
+        kept = self._kept.get(key)
+        if kept is None or (kept.until <= now and kept.asked.done()):
+            kept = self._ask(key, now + kept_s, usable_s, make, kept and kept.asked)
+        if kept.before is not None and not kept.asked.done():
+            return cast("T", kept.before.result())
+        return cast("T", await asyncio.shield(kept.asked))
+
+    def _ask(
+        self,
+        key: bytes,
+        until: float,
+        usable_s: float,
+        make: Callable[[], Awaitable[Any]],
+        before: asyncio.Future[Any] | None,
+    ) -> _Kept:
         asked = asyncio.ensure_future(make())
-        if len(self._kept) < KEPT_MAX:
-            self._kept[key] = (now + kept_s, asked)
-        try:
-            return await asyncio.shield(asked)
-        except BaseException:
-            if asked.done() and self._kept.get(key, (0.0, None))[1] is asked:
-                del self._kept[key]
-            raise
+        kept = _Kept(until, until + usable_s, asked, before)
+        if key in self._kept or len(self._kept) < KEPT_MAX:
+            self._kept[key] = kept
+
+        asked.add_done_callback(_heard)
+        return kept
+
+
+def _heard(asked: asyncio.Future[Any]) -> None:
+    """A failure that nobody waits for any more is no news."""
+    if not asked.cancelled():
+        asked.exception()

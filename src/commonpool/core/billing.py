@@ -266,10 +266,14 @@ def unit_costs(bill_: Bill, line: BillLine) -> UnitCosts | None:
 
 def matrix(days: Iterable[Day]) -> dict[tuple[str, str], Lent]:
     """What each lender lent to each borrower, by account. The platform borrows for work that is not charged."""
+    return matrices({(lender[0], borrower[0]): lent} for day in days for borrower, lender, lent in _loans_of(day, ()))
+
+
+def matrices(several: Iterable[Mapping[tuple[str, str], Lent]]) -> dict[tuple[str, str], Lent]:
+    """Those of several times as one, sorted: the matrix of their days together."""
     found: dict[tuple[str, str], Lent] = {}
-    for day in days:
-        for borrower, lender, lent in _loans_of(day, ()):
-            pair = (lender[0], borrower[0])
+    for each in several:
+        for pair, lent in each.items():
             before = found.get(pair, Lent(0, 0))
             found[pair] = Lent(before.milli_gpu_ns + lent.milli_gpu_ns, before.micro + lent.micro)
     return {pair: found[pair] for pair in sorted(found)}

@@ -221,6 +221,7 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("GET", "/docs"): lambda _: Call(),
     ("GET", "/docs.css"): lambda _: Call(),
     ("GET", "/admin/v1/status"): lambda _: Call(),
+    ("GET", "/admin/v1/tenants"): lambda _: Call(),
     ("GET", "/admin/v1/tenants/{tenant}"): lambda of: Call(path={"tenant": of.tenant}),
     ("GET", "/admin/v1/models"): lambda _: Call(shows=False),
     ("GET", "/admin/v1/decisions"): lambda _: Call(),

@@ -12,6 +12,7 @@ class Permission(enum.StrEnum):
     LOG_IN = "log_in"
     READ_SELF = "read_self"
 
+    READ_TENANTS = "read_tenants"
     READ_STATUS = "read_status"
     READ_USAGE = "read_usage"
     READ_METRICS = "read_metrics"
@@ -79,6 +80,7 @@ WORDS: Final[dict[Permission, str]] = {
     Permission.READ_DESCRIPTION: "read the description of the API",
     Permission.LOG_IN: "log in",
     Permission.READ_SELF: "see who one is and what one may do, change one's own password, log out",
+    Permission.READ_TENANTS: "see which tenants there are, with their groups, apps and cost centres",
     Permission.READ_STATUS: "see how tenants, models and loans stand, and which guarantees lie idle or are released",
     Permission.READ_USAGE: "read who used what, and the records of past requests",
     Permission.READ_METRICS: "read the metrics",

@@ -1,4 +1,4 @@
-"""What was agreed: of a tenant its quota, tiers, limits and apps; of a model what each of its replicas is.
+"""Which tenants there are, and what was agreed: of a tenant its quota, tiers, limits; of a model what a replica is.
 
 How they stand now is in `status`. The configuration itself is for operators; this is each one's own part of it.
 """
@@ -53,6 +53,27 @@ class TenantTerms(msgspec.Struct, frozen=True):
     apps: tuple[AppTerms, ...]
 
 
+class TenantApp(msgspec.Struct, frozen=True):
+    """An app, and the cost centre that pays for it, "" for none."""
+
+    name: str
+    cost_center: str
+
+
+class TenantEntry(msgspec.Struct, frozen=True):
+    """Which tenant it is: its group, "" for none, and its apps. Nothing of how it stands or of what it may."""
+
+    name: str
+    group: str
+    apps: tuple[TenantApp, ...]
+
+
+class Tenants(msgspec.Struct, frozen=True):
+    """Tenants, by name."""
+
+    tenants: tuple[TenantEntry, ...]
+
+
 class ModelTerms(msgspec.Struct, frozen=True):
     """A model as it is configured. Each replica holds `milli_gpu` and runs `slots` sequences at once.
 
@@ -77,6 +98,18 @@ class Models(msgspec.Struct, frozen=True):
     """Models, in the order of the configuration."""
 
     models: tuple[ModelTerms, ...]
+
+
+async def tenants(operations: Operations, _: Nothing, who: Who) -> Tenants:
+    config = operations.config()
+    return Tenants(
+        tuple(
+            TenantEntry(
+                name, own.group or "", tuple(TenantApp(app.name, app.cost_center) for app in config.apps[name].values())
+            )
+            for name, own in sorted(who.scope.of(config.policy.tenants).items())
+        )
+    )
 
 
 async def tenant(operations: Operations, which: ByTenant, _: Who) -> TenantTerms:
@@ -135,6 +168,15 @@ def _model(deployment: Deployment, visible: set[str]) -> ModelTerms:
 
 
 ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/admin/v1/tenants",
+        tenants,
+        Permission.READ_TENANTS,
+        ACROSS,
+        "Which tenants there are: groups, apps and cost centres",
+        Tenants,
+    ),
     Endpoint(
         "GET",
         "/admin/v1/tenants/{tenant}",

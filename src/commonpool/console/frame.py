@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from zoneinfo import ZoneInfo
 
 import jinja2
@@ -33,6 +33,7 @@ from commonpool.console import figures, files, languages, saying
 from commonpool.console.asking import Problem, RefusedError, Value, ask
 from commonpool.console.sharing import Shared
 from commonpool.core import story
+from commonpool.core.ledger import PLATFORM
 from commonpool.core.said import say
 
 HEADERS: Final = FORMS
@@ -138,6 +139,31 @@ class View:
             if each.permission == permission:
                 return tenant is None or each.tenants is None or tenant in each.tenants
         return False
+
+    def to_tenant(self, name: str) -> str:
+        """Where the reader finds a tenant: its page, or its bill, "" where neither is for the reader.
+
+        A bill has the platform's own costs beside those of tenants.
+        """
+        if name == PLATFORM:
+            return ""
+        if self.may(Permission.READ_STATUS, name):
+            return f"/tenants/{quote(name, safe='')}"
+        return f"/bills?{urlencode({'tenant': name})}" if self.may(Permission.READ_BILLS, name) else ""
+
+    def reads(self, page: "Page") -> bool:
+        """Whether a page of the menu is for the reader."""
+        able = self.may_platform if page.platform else self.may
+        return not page.needs or any(map(able, page.needs))
+
+    def reaches(self, to: str) -> bool:
+        """Whether an address is of a page that is for the reader, as far as that is known before it is asked for."""
+        menu = "/" + urlsplit(to).path.strip("/").partition("/")[0]
+        return all(self.reads(page) for page in self._house.pages if page.path == menu)
+
+    def home(self) -> str:
+        """The first page of the reader's menu."""
+        return next((page.path for pages in self._house.menu(self).values() for page in pages), "/login")
 
     def may_platform(self, permission: str) -> bool:
         """Whether the reader has this permission for what is the platform's."""
@@ -249,7 +275,7 @@ class House:
             say=lambda said: saying.sentence(view.words, said),
             look=view.look,
             here=quote(view.request.url.path) + (f"?{urlencode(query)}" if query else ""),
-            menu=self._menu(view),
+            menu=self.menu(view),
             said=said if view.words.has(said) else "",
             moment=lambda at_ns: figures.moment(at_ns, zone),
             clock=lambda at_ns: figures.clock(at_ns, zone),
@@ -257,11 +283,11 @@ class House:
             **values,
         )
 
-    def _menu(self, view: View) -> dict[str, list[Page]]:
+    def menu(self, view: View) -> dict[str, list[Page]]:
+        """The pages that are for the reader, by group."""
         groups: dict[str, list[Page]] = {}
         for page in self.pages:
-            able = view.may_platform if page.platform else view.may
-            if page.group is not None and view.me and (not page.needs or any(map(able, page.needs))):
+            if page.group is not None and view.me and view.reads(page):
                 groups.setdefault(page.group, []).append(page)
         return groups
 

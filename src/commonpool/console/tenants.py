@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
-from commonpool.api.terms import TenantTerms
+from commonpool.api.terms import Tenants, TenantTerms
 from commonpool.api.wire.bill import BillTable
 from commonpool.api.wire.decisions import Decisions
 from commonpool.api.wire.status import Status, TenantStatus
@@ -61,6 +61,8 @@ def _size(line: Line, sort: str) -> int:
 
 
 async def show(view: View) -> Response:
+    if not view.may(Permission.READ_STATUS):
+        return await _names(view)
     span = spans.span(view)
     status = await view.get("/admin/v1/status", Status)
     waits = await view.wish(
@@ -79,6 +81,14 @@ async def show(view: View) -> Response:
         sort=sort,
         sorts=SORTS,
     )
+
+
+async def _names(view: View) -> Response:
+    """For who may know which tenants there are, and not how they stand."""
+    found = (await view.get("/admin/v1/tenants", Tenants)).tenants
+    named = view.query.get("q", "")
+    rows = [each for each in found if named.lower() in each.name.lower()]
+    return view.render("tenant_names.html", part=spans.part(view, rows, ROWS))
 
 
 async def one(view: View) -> Response:
@@ -127,6 +137,6 @@ def _set(own: Limits) -> dict[str, int]:
 
 
 PAGES = (
-    Page("/tenants", "tenants", show, needs=(Permission.READ_STATUS,), group="now", key="t", shared=True),
+    Page("/tenants", "tenants", show, needs=(Permission.READ_TENANTS,), group="now", key="t", shared=True),
     Page("/tenants/{name}", "tenant", one, shared=True),
 )

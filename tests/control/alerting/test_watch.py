@@ -1,6 +1,7 @@
 """The alerts of a product whose facts and time are given: what is kept, who is told, over restarts and failures."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -82,10 +83,18 @@ class Courier:
 
 class Store(MemoryStore):
     fails = False
+    gate: threading.Event | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saving = threading.Event()
 
     def save_alerts(self, *args: Any) -> None:
         if self.fails:
             raise StoreError("The store is away.")
+        if self.gate is not None:
+            self.saving.set()
+            self.gate.wait()
         super().save_alerts(*args)
 
 
@@ -372,6 +381,32 @@ async def test_nothing_is_found_once_it_has_stopped() -> None:
     room.put(pools=[SCALED])
     await room.look()
     assert not room.alerts.firing.active
+
+
+@story
+async def test_a_look_that_goes_on_as_it_stops_finds_nothing() -> None:
+    room = Room()
+    room.put(pools=[SCALED])
+    await asyncio.gather(room.alerts.look(), room.alerts.stop())
+    assert not room.alerts.firing.active
+
+
+@story
+async def test_a_look_that_goes_on_as_it_stops_tells_nobody() -> None:
+    room = Room()
+    room.put(pools=[SCALED])
+    await room.look()
+    room.put(pools=[SCALED], budgets={"a": SPENT})
+    room.now += WAIT
+    room.store.gate = threading.Event()
+    looking = asyncio.ensure_future(room.alerts.look())
+    await asyncio.to_thread(room.store.saving.wait, 120)
+    stopping = asyncio.ensure_future(room.alerts.stop())
+    await asyncio.sleep(0)
+    room.store.gate.set()
+    await asyncio.gather(looking, stopping)
+    await room.alerts.settled()
+    assert room.courier.tries == 0
 
 
 @story

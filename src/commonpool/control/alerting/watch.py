@@ -114,6 +114,8 @@ class Alerts:
             return
         facts = msgspec.structs.replace(await self._facts(), failing=self._failing())
         await asyncio.sleep(0)  # with many tenants each half takes milliseconds, and requests go on in between
+        if self._stopped:
+            return
         now = self._clock()
         # 1. What fires and what is over.
         changed = self.firing.look(rules.troubles(facts), now, rules.unknown(facts))
@@ -128,6 +130,8 @@ class Alerts:
         await self._save(forgotten)
         await self._end_silences(now)
         # 4. Those are told that can be.
+        if self._stopped:
+            return
         episodes = self._episodes()
         for route in self._routes:
             self._tell(route, episodes, now)

@@ -1,10 +1,17 @@
 """Alerts over the admin API: who sees what, silences, and the test of a channel."""
 
+import asyncio
+
 import msgspec
 import pytest
 from starlette.testclient import TestClient
 
 from commonpool.access.callers import by_admin_key
+from commonpool.access.scope import Scope
+from commonpool.api import alerts
+from commonpool.api.operations import NotFoundError
+from commonpool.api.subjects import Who
+from commonpool.api.wire.alerts import NewSilence
 from commonpool.core.firing import Episode
 from commonpool.core.model import NS_PER_HOUR
 from commonpool.core.telling import Silence
@@ -118,6 +125,15 @@ def test_what_is_foreign_is_as_what_there_is_not(local: TestClient) -> None:
     none = local.post("/admin/v1/alerts/nothing/silence", json=until, headers=OF_SUPPORT)
     assert foreign.status_code == none.status_code == 404
     assert foreign.json() == none.json()
+
+
+def test_what_is_forgotten_once_it_was_decided_is_silenced_for_nobody(product: FakeOperations) -> None:
+    who = Who(product.callers[b"Bearer support"], Scope(frozenset({"support"})))
+    gone, until = alerts.ByAlert("gone"), NewSilence(NOW + NS_PER_HOUR)
+    for asked in (alerts.silence(product, gone, until, who), alerts.end_silence(product, gone, who)):
+        with pytest.raises(NotFoundError, match="there is no alert of this id"):
+            asyncio.run(asked)
+    assert product.store.silences() == ()
 
 
 def test_a_channel_is_tested_by_the_platform(local: TestClient, product: FakeOperations) -> None:

@@ -25,11 +25,11 @@ async def _of(operations: Operations, asked: Asked) -> str | None:
     return operations.alerts().tenant_of(asked.params.id)
 
 
-def _missing(_: Operations, __: Asked) -> OperationError:
+def _missing() -> OperationError:
     return NotFoundError("there is no alert of this id; `commonpool alerts list` shows those there are", param="id")
 
 
-OF_PATH = Subject(_of, _missing)
+OF_PATH = Subject(_of, lambda _, __: _missing())
 
 
 async def alerts(operations: Operations, _: Nothing, who: Who) -> wire.Alerts:
@@ -59,8 +59,13 @@ async def end_silence(operations: Operations, which: ByAlert, who: Who) -> wire.
 
 
 def _for_whom(operations: Operations, which: ByAlert, who: Who) -> str:
-    """Whose channels somebody's silence is about: "" for all."""
-    return "" if who.scope.platform else operations.alerts().tenant_of(which.id) or ""
+    """Whose channels somebody's silence is about: "" for all. What was forgotten since it was decided is nobody's."""
+    if who.scope.platform:
+        return ""
+    tenant = operations.alerts().tenant_of(which.id)
+    if not tenant:
+        raise _missing()
+    return tenant
 
 
 async def try_channel(operations: Operations, _: Nothing, which: wire.ChannelTest, __: Who) -> wire.ChannelTested:

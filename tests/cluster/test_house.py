@@ -12,9 +12,10 @@ import msgspec
 import structlog.testing
 
 from commonpool.backends.ray.nodes import Nodes, RayNode
-from commonpool.cluster.house import RayWatch
+from commonpool.cluster.house import RayHouse, RayWatch
 from commonpool.config import Config, parse
 from commonpool.config.structs import NodeConfig
+from commonpool.core.english import english
 from commonpool.core.events import HostLoad
 from commonpool.core.model import Device, Node
 
@@ -228,3 +229,10 @@ def test_a_node_that_joins_is_used_when_the_jobs_that_were_lost_with_it_are_ende
         assert town.cleared == ["id-a", "id-b", "id-b", "id-b"]
 
     run(main)
+
+
+def test_what_a_cluster_does_not_offer_is_said() -> None:
+    house, config = RayHouse("id-a", "10.0.0.1", (), lambda: None), parse(CONFIG)
+    assert house.notes(config) == ()
+    (note,) = house.notes(msgspec.structs.replace(config, later=("research", "support")))
+    assert "`queue.later` of research, support has no effect" in english(note)

@@ -14,6 +14,7 @@ from commonpool.config import Config
 from commonpool.config.structs import Address, EmbeddedEngine
 from commonpool.control.nodes import Listening, Nodes
 from commonpool.control.replicas import Backends, StartError, default_backends
+from commonpool.core.said import Said
 from commonpool.gateway.desk import CoreDesk, Soon
 from commonpool.gateway.identity import Identity
 from commonpool.gateway.server import Gateway
@@ -82,8 +83,11 @@ class House(Protocol):
     def gateway(self, address: Address) -> Address:
         """Where clients on this machine reach the data plane, which was told to listen here."""
 
+    def notes(self, config: Config) -> Sequence[Said]:
+        """What of this configuration has no effect here."""
+
     def listening(self) -> Sequence[Listening]:
-        """The gateways of other processes than this one, and those that do not listen."""
+        """Where the gateways of other processes than this one listen, or why they do not."""
 
     def families(self) -> Iterable[Family]:
         """What is measured of the data plane, beside what the desk has seen."""
@@ -161,6 +165,9 @@ class LocalHouse:
 
     def gateway(self, address: Address) -> Address:
         return address
+
+    def notes(self, config: Config) -> Sequence[Said]:  # noqa: ARG002 - whatever it says
+        return ()
 
     def listening(self) -> Sequence[Listening]:
         """The only one is of this process."""

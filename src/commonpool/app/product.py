@@ -193,7 +193,7 @@ class Product:
             later=Errands(self._later, self._desk),
         )
         self._control = Server(
-            routes.application(self, extra_routes), self._config.listen.control_tls, self._config.timeouts.header_ns
+            routes.application(self, extra_routes), self._config.listen.control_tls, self._config.timeouts
         )
         self._supervisor = Supervisor(
             self._config,
@@ -459,7 +459,7 @@ class Product:
 
     def _warnings(self) -> dict[str, Said | None]:
         """What is not good, each sentence with its name, where it has one."""
-        notes = {english(note): note for note in self._notes}
+        notes = {english(note): note for note in (*self._notes, *self._house.notes(self._config))}
         return {**dict.fromkeys(self._config.warnings), **notes, **self._alerting.warnings()}
 
     def _budgets_now(self) -> dict[str, core_views.BudgetView]:

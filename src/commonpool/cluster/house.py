@@ -18,6 +18,7 @@ from commonpool.control.nodes import Listening, Told
 from commonpool.control.replicas import Backends
 from commonpool.core.events import HostLoad
 from commonpool.core.model import Node
+from commonpool.core.said import Said, say
 from commonpool.gateway.desk import CoreDesk, Soon
 from commonpool.gateway.identity import Identity
 from commonpool.observe.exposition import Family
@@ -107,6 +108,10 @@ class RayHouse:
     def gateway(self, address: Address) -> Address:
         """The gateway of this node, which listens on the node's own address."""
         return Address(self._address, address.port)
+
+    def notes(self, config: Config) -> Sequence[Said]:
+        """What is kept for later is on the core's node, which gateways elsewhere cannot reach."""
+        return (say("note.no_later", tenants=", ".join(config.later)),) if config.later else ()
 
     def listening(self) -> Sequence[Listening]:
         """The gateways of all nodes."""

@@ -135,6 +135,8 @@ SENTENCES: Final[dict[str, str]] = {
     "note.readings_behind": "The books of what is of no pool stop at {at}; `commonpool status` says why.",
     "note.file_wins": "Started with {file}; revision {revision}, applied to the running product, was different. Put "
     "its changes into the file to keep them.",
+    "note.no_later": "Nothing is answered later on a Ray cluster, so `queue.later` of {tenants} has no effect: what "
+    "cannot be served in time is refused.",
     "note.first": "The first hour of it is closed soon after {at}.",
     # Advice.
     "advice.waits": "One task in a hundred waits {wait_ns} or longer, so its cap is raised to its peak: {use}.",

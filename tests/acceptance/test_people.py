@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from tests.access.issuer import TestIssuer
 
 PASSWORD = "correct horse battery"
 OTHER = "another horse battery"
+WITHIN_S = 120.0
 CONFIG = """
 pools: {{main: {{gpus: 1_gpu}}}}
 models:
@@ -68,6 +69,29 @@ def ask(url: str, method: str, path: str, body: Any = None, **headers: str) -> A
     with closing(http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)) as connection:
         connection.request(method, path, None if body is None else json.dumps(body), {**given, **headers})
         return Answer(connection.getresponse())
+
+
+@contextmanager
+def listening(url: str, cookie: str) -> Iterator[http.client.HTTPResponse]:
+    """The stream of events as a browser has it: with its cookie, and open for as long as the product lets it be."""
+    parts = urlsplit(url)
+    with closing(http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=WITHIN_S)) as connection:
+        connection.request("GET", "/admin/v1/events?after=", headers={"cookie": cookie})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        yield answer
+
+
+def heard(stream: http.client.HTTPResponse, *names: str) -> Any:
+    """The data of the next event that has one of these names."""
+    name = ""
+    while line := stream.readline().decode():
+        field, _, value = line.rstrip().partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data" and name in names:
+            return json.loads(value)
+    raise AssertionError(f"the stream is over, and none of {names} was there")
 
 
 @pytest.fixture
@@ -167,3 +191,34 @@ def test_people_and_machines_come_with_what_is_theirs_and_go_at_once(product: Pr
     kept = product.output.read_text() + json.dumps(ask(url, "GET", "/admin/v1/audit", **admin).json)
     for secret in (*secrets, issuer.token().split(".")[1], erp["authorization"].split("_")[2]):
         assert secret not in kept
+
+
+def test_events_come_over_a_session_for_as_long_as_it_lasts(product: Product) -> None:
+    url, own = product.control, {"origin": product.control}
+    keys = shown_keys(product)
+    admin = {"authorization": f"Bearer {keys['platform-admin']}"}
+    assert ask(url, "POST", "/admin/v1/accounts", {"name": "bo", "password": PASSWORD}, **admin).status == 201
+    first, second = (
+        ask(url, "POST", "/admin/v1/sessions", {"name": "bo", "password": PASSWORD}).cookie("commonpool")
+        for _ in range(2)
+    )
+    with listening(url, first) as one, listening(url, second) as two:
+        # given two browsers of a person that follow what happens
+        asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+        support = {"authorization": f"Bearer {keys['support']}"}
+        assert ask(product.gateway, "POST", "/v1/chat/completions", asked, **support).status == 200
+        for stream in (one, two):
+            assert heard(stream, "decision")["explanation"]
+        # when one of the sessions is ended by an administrator, then its stream says why, and is closed
+        sessions = ask(url, "GET", "/admin/v1/me/sessions", cookie=first).json["sessions"]
+        (other,) = (each["id"] for each in sessions if not each["current"])
+        assert ask(url, "DELETE", f"/admin/v1/sessions/{other}", **admin).json["who"] == "account:bo"
+        assert "the session is over" in heard(two, "over")["message"]
+        assert two.read() == b"\n"  # the end of that event, and of the stream
+        # and the other one goes on, until its owner logs out
+        assert ask(url, "GET", "/admin/v1/me", cookie=first).status == 200
+        assert ask(url, "DELETE", "/admin/v1/sessions/current", cookie=first, **own).status == 200
+        assert "the session is over" in heard(one, "over")["message"]
+        assert one.read() == b"\n"
+    refused = ask(url, "GET", "/admin/v1/events", cookie=first)
+    assert refused.status == 401

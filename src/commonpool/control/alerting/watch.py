@@ -81,7 +81,7 @@ class Alerts:
         self._unsaved: dict[Key, None] = {}
         self._saving = asyncio.Lock()
         self._sending: set[asyncio.Task[None]] = set()
-        self._stopped = False
+        self._stopped = asyncio.Event()
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
@@ -94,7 +94,7 @@ class Alerts:
 
     async def stop(self) -> None:
         """Nothing is sent any more; what was not told yet is told after the next start."""
-        self._stopped = True
+        self._stopped.set()
         for task in self._sending:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
@@ -110,11 +110,11 @@ class Alerts:
 
     async def look(self) -> None:
         """Find out what is wrong, keep it, and begin to tell what is due."""
-        if self._stopped:
+        if self._stopped.is_set():
             return
         facts = msgspec.structs.replace(await self._facts(), failing=self._failing())
         await asyncio.sleep(0)  # with many tenants each half takes milliseconds, and requests go on in between
-        if self._stopped:
+        if self._stopped.is_set():
             return
         now = self._clock()
         # 1. What fires and what is over.
@@ -130,7 +130,7 @@ class Alerts:
         await self._save(forgotten)
         await self._end_silences(now)
         # 4. Those are told that can be.
-        if self._stopped:
+        if self._stopped.is_set():
             return
         episodes = self._episodes()
         for route in self._routes:

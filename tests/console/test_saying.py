@@ -9,7 +9,7 @@ from commonpool.api.languages import USUAL
 from commonpool.console.languages import load
 from commonpool.console.saying import sentence
 from commonpool.core.english import SENTENCES
-from commonpool.core.said import Said, clauses, names, say
+from commonpool.core.said import Said, Value, clauses, names, say
 from commonpool.core.story import loan
 
 WORDS = load()
@@ -46,7 +46,9 @@ def test_what_others_say_is_escaped_and_marked_as_english() -> None:
 
 @pytest.mark.parametrize("name", sorted(SENTENCES))
 def test_every_sentence_is_chinese(name: str) -> None:
-    values = {each: 1500 if each.endswith(("_ns", "milli_gpu", "_tenths")) else "N" for each in names(SENTENCES[name])}
+    values: dict[str, Value] = {
+        each: 1500 if each.endswith(("_ns", "milli_gpu", "_tenths")) else "N" for each in names(SENTENCES[name])
+    }
     said = str(sentence(CHINESE, Said(name, values)))
     bare = re.sub(r"<(code|span lang=\"en\")>.*?</(code|span)>|\w+[._]\w+|headroom|reserved", "", said)
     assert not re.search(r"[a-z]{3,}", bare)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from commonpool.core import explain, story
 from commonpool.core.english import SENTENCES, english
 from commonpool.core.model import RECALLED, STOPPED, Cause, Outcome, Reason, UsageRecord, Wait
-from commonpool.core.said import Said, clauses, fill, names, say
+from commonpool.core.said import Said, Value, clauses, fill, names, say
 from commonpool.core.scaling import Why
 from tests.core.ledgers import record
 
@@ -60,8 +60,7 @@ def test_a_value_is_not_filled_in_again() -> None:
 
 def test_every_sentence_can_be_said() -> None:
     for name, words in SENTENCES.items():
-        values = {each: 1 if each.endswith(("_ns", "milli_gpu", "_tenths")) else "x" for each in names(words)}
-        values = {
-            each: (say("name", name="x"),) if each in ("clauses", "loans", "parts") else v for each, v in values.items()
+        values: dict[str, Value] = {
+            each: 1 if each.endswith(("_ns", "milli_gpu", "_tenths")) else "x" for each in names(words)
         }
-        assert english(Said(name, values)), name
+        assert "{" not in english(Said(name, values)), name

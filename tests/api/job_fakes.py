@@ -9,7 +9,6 @@ from commonpool.backends.joblog import LogPart
 from commonpool.core.model import Job, Wait
 from commonpool.core.views import LoanView
 from commonpool.store.jobs import (
-    OPEN,
     JobAttempt,
     JobError,
     JobNotFoundError,
@@ -37,15 +36,21 @@ class FakeJobs:
         if self.refusal is not None:
             raise self.refusal
         self.now_ns += 1
-        job = msgspec.structs.replace(job, id=f"job-{len(await self.list(None, every=True, after=None, limit=9999))}")
+        job = msgspec.structs.replace(job, id=f"job-{len(self.store.jobs(None, tuple(JobState), None, 9999))}")
         record = JobRecord(job, task, self.now_ns, self.now_ns)
         self.store.add_job(record)
         return record
 
     async def list(
-        self, tenants: Sequence[str] | None, *, every: bool, after: JobPlace | None, limit: int
+        self,
+        tenants: Sequence[str] | None,
+        states: Sequence[JobState],
+        *,
+        after: JobPlace | None,
+        limit: int,
+        pools: Sequence[str] | None = None,
     ) -> Sequence[JobRecord]:
-        return self.store.jobs(tenants, tuple(JobState) if every else OPEN, after, limit)
+        return self.store.jobs(tenants, states, after, limit, pools)
 
     async def show(self, job_id: str) -> tuple[JobRecord, tuple[JobAttempt, ...]]:
         record = self.store.job(job_id)

@@ -54,7 +54,7 @@ def submitted(client: TestClient, **changes: Any) -> wire.Job:
     return msgspec.json.decode(answer.content, type=wire.Job)
 
 
-def listed(client: TestClient, **query: str) -> list[str]:
+def listed(client: TestClient, **query: str | list[str]) -> list[str]:
     answer = client.get(JOBS, params=query)
     assert answer.status_code == 200, answer.text
     return [job["id"] for job in answer.json()["jobs"]]
@@ -240,3 +240,16 @@ def test_a_log_is_read_piece_by_piece(local: TestClient, product: FakeOperations
     second = local.get(f"{JOBS}/{made.id}/log", params={"after": "1"}).json()
     assert second == {"text": "two\n", "after": "2", "more": False, "open": False}
     assert local.get(f"{JOBS}/{made.id}/log", params={"after": "x"}).status_code == 400
+
+
+def test_jobs_are_filtered_by_tenants_states_and_pools(local: TestClient, product: Product) -> None:
+    first, second, third = (submitted(local, tenant=tenant).id for tenant in ("support", "research", "support"))
+    product.fake_jobs.change(third, state=JobState.FAILED)
+    assert listed(local, tenant="support") == [first]  # those that are open
+    assert listed(local, tenant=["support", "research"]) == [second, first]
+    assert listed(local, state="failed") == [third]
+    assert listed(local, state=["failed", "queued"], tenant="support") == [third, first]
+    assert listed(local, pool="main", all="true") == [third, second, first]
+    assert listed(local, pool="side", all="true") == []
+    wrong = local.get(JOBS, params={"state": "lost"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "state")

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from commonpool.access.callers import by_admin_key
 from commonpool.api import usage
 from commonpool.api.wire.requests import Records
 from commonpool.api.wire.usage import LoanSum, LoanTable, UsageTable
 from commonpool.store.contract import DIMENSIONS, FILTERABLE
-from tests.api.fakes import NOW, FakeOperations
+from tests.api.fakes import LOAN, NOW, FakeOperations
 from tests.store.records import DAY, T0, loan, usage_record
 
 
@@ -94,6 +95,13 @@ def test_loans(local: TestClient) -> None:
     assert table.loans == (LoanSum("b", "a", 1, Decimal("5000E-12"), 20, 20),)
 
 
+@pytest.mark.parametrize(
+    ("query", "found"), [("lender=b", 1), ("lender=", 0), ("lender=&lender=b&borrower=a", 1), ("borrower=b", 0)]
+)
+def test_loans_are_filtered_by_their_parties(query: str, found: int, local: TestClient) -> None:
+    assert len(local.get(f"/admin/v1/loans?{query}").json()["loans"]) == found
+
+
 def test_records_of_a_period_come_in_pages(local: TestClient, product: FakeOperations) -> None:
     made = [usage_record(f"n{n:04d}", arrived_ns=T0 - 5) for n in range(usage.RECORDS_MAX + 1)]
     product.store.add_usage(made)
@@ -106,3 +114,21 @@ def test_records_of_a_period_come_in_pages(local: TestClient, product: FakeOpera
         after = page.after
     assert seen == [record.request_id for record in made]
     assert local.get("/admin/v1/records", params={"after": "x"}).status_code == 400
+
+
+def test_open_loans_are_filtered_by_their_parties_and_are_the_callers_own(
+    local: TestClient, product: FakeOperations
+) -> None:
+    other = msgspec.structs.replace(LOAN, lender="", borrower="other")
+    product.loans_now = (LOAN, other)
+
+    def found(query: str = "", **headers: str) -> list[tuple[str, str]]:
+        answer = local.get(f"/admin/v1/loans/open?{query}", headers=headers)
+        return [(each["lender"], each["borrower"]) for each in answer.json()["loans"]]
+
+    assert found() == [("support", "research"), ("", "other")]
+    assert found("lender=support") == [("support", "research")]
+    assert found("lender=") == [("", "other")]
+    assert found("lender=support&borrower=other") == []
+    product.callers[b"Bearer own"] = by_admin_key("k8", "viewer", "support")
+    assert found(authorization="Bearer own") == [("support", "research")]

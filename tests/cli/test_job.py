@@ -132,6 +132,8 @@ def test_list(product: FakeOperations, capsys: pytest.CaptureFixture[str]) -> No
         ]
         assert run(["job", "list", "--tenant", "support", "--json", "--control", url]) == ExitCode.OK
         assert [job["id"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["job-0"]
+        assert run(["job", "list", "--state", "cancelled", "--pool", "main", "--control", url]) == ExitCode.OK
+        assert capsys.readouterr().out == "there are no such jobs\n"
         assert run(["job", "list", "--tenant", "research", "--control", url]) == ExitCode.OK
         assert capsys.readouterr().out == "no job waits or runs; --all shows those that have ended\n"
 

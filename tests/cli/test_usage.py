@@ -67,12 +67,23 @@ def test_loans_matrix(product: FakeOperations, capsys: pytest.CaptureFixture[str
     lent = (loan("", "c", 1000, 2 * 10**9), loan("a", "c", 500, 10**9))
     product.store.add_usage([usage_record("r4", tenant="c", loans=lent)])
     with serving(product) as url:
+        assert run(["usage", "--loans", *EVER, "--where", "lender=none", "--control", url]) == ExitCode.OK
+        assert capsys.readouterr().out == "nobody lent to anybody\n"
         assert run(["usage", "--loans", *EVER, "--control", url]) == ExitCode.OK
     out = capsys.readouterr().out
     assert rows(out)[0] == ["lender \\ borrower", "a", "c", "total gpu s"]
     assert ["(unowned)", "2.000", "2.000"] in rows(out)
     assert ["a", "0.500", "0.500"] in rows(out)
     assert rows(out)[-1] == ["total gpu s", "2.500", "2.500"]
+
+
+def test_open_loans_are_those_of_now(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(FakeOperations()) as url:
+        assert run(["usage", "--loans", "--open", "--where", "borrower=research", "--control", url]) == ExitCode.OK
+        (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if "research" in line]
+        assert row[:5] == ["support", "research", "1.5", "6", "0"]
+        assert run(["usage", "--loans", "--open", "--where", "borrower=support", "--control", url]) == ExitCode.OK
+        assert capsys.readouterr().out == "nobody lends to anybody\n"
 
 
 def test_no_loans(capsys: pytest.CaptureFixture[str]) -> None:

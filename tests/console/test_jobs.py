@@ -42,6 +42,15 @@ def test_open_jobs_and_on_demand_those_that_have_ended(product: FakeOperations) 
         )
 
 
+def test_jobs_are_filtered_by_state(product: FakeOperations) -> None:
+    add(product, "job-a")
+    add(product, "job-bb", JobState.FAILED)
+    with visiting(product) as local:
+        shown = words(local.get("/jobs?state=failed").text)
+        assert ("of-job-a" in shown, "of-job-bb" in shown) == (False, True)
+        assert "of-job-bb" not in words(local.get("/jobs?state=failed&pool=other").text)
+
+
 def test_a_long_list_has_pages(product: FakeOperations) -> None:
     names = [add(product, f"job-{'x' * length}") for length in range(1, jobs.ROWS + 3)]
     seen: list[str] = []

@@ -11,7 +11,7 @@ from commonpool.core.effects import Checkpoint
 from commonpool.core.ledger import Phase, Span
 from commonpool.core.model import NS_PER_S, Device, Hardware, Node, Outcome
 from commonpool.store.frames import frames
-from commonpool.store.jobs import JobAttempt, JobError, JobNotFoundError, JobState, Task
+from commonpool.store.jobs import OPEN, JobAttempt, JobError, JobNotFoundError, JobState, Task
 from commonpool.store.journal import decoder
 from tests.control.job_fakes import START_NS, World, job, policy, task
 
@@ -89,9 +89,9 @@ def test_one_waits_behind_another_and_says_why(tmp_path: Path) -> None:
         world.backend.attempts[first.job.id, 1].end(0, world.now)
         await world.settle()
         assert await world.state(second.job.id) == "running"
-        listed = await world.jobs.list(None, every=True, after=None, limit=10)
+        listed = await world.jobs.list(None, tuple(JobState), after=None, limit=10)
         assert {record.job.tenant for record in listed} == {"a", "b"}
-        assert await world.jobs.list("b", every=False, after=None, limit=10) == ()
+        assert await world.jobs.list("b", OPEN, after=None, limit=10) == ()
 
     tell(tmp_path, story)
 
@@ -104,7 +104,7 @@ def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
             await world.jobs.submit(job(), Task(("true",), "/none"))
         with pytest.raises(JobError, match=r"have 7\d{4} bytes and at most 65536 are taken"):
             await world.jobs.submit(job(), task("x" * 70_000))
-        assert await world.jobs.list(None, every=True, after=None, limit=10) == ()
+        assert await world.jobs.list(None, tuple(JobState), after=None, limit=10) == ()
         with pytest.raises(JobNotFoundError, match="there is no job 'job-1'"):
             await world.jobs.show("job-1")
         assert world.backend.started == []
@@ -598,7 +598,7 @@ def test_only_so_many_ended_jobs_are_kept(tmp_path: Path) -> None:
             world.now += 1
             world.backend.attempts[record.job.id, 1].end(0, world.now)
             await world.settle()
-        listed = await world.jobs.list(None, every=True, after=None, limit=10)
+        listed = await world.jobs.list(None, tuple(JobState), after=None, limit=10)
         assert [record.job.id for record in listed] == ["job-4", "job-3"]
         assert world.backend.forgotten == ["job-1", "job-2"]
         assert len(world.records()) == 4

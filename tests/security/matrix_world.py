@@ -249,6 +249,7 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("GET", "/admin/v1/waits"): lambda _: Call(query={**PERIOD, "by": "tenant,model,tier"}),
     ("GET", "/admin/v1/promises"): lambda _: Call(),
     ("GET", "/admin/v1/records"): lambda _: Call(query=PERIOD),
+    ("GET", "/admin/v1/loans/open"): lambda _: Call(),
     ("GET", "/admin/v1/loans"): lambda _: Call(query=PERIOD),
     ("GET", "/admin/v1/requests/{id}"): lambda of: Call(path={"id": of.request}),
     ("GET", "/admin/v1/requests/{id}/timeline"): lambda of: Call(path={"id": of.request}),

@@ -108,3 +108,14 @@ def test_a_definition_is_measured_as_it_is_kept() -> None:
     record = job("j1")
     longer = msgspec.structs.replace(record.task, cwd=record.task.cwd + "ü")
     assert definition_bytes(record.job, longer) == definition_bytes(record.job, record.task) + 2
+
+
+def test_jobs_of_a_pool_are_found_however_many_others_there_are(store: JobStore) -> None:
+    for number in range(9):
+        record = job(f"j{number}", submitted_ns=number)
+        pool = "side" if number % 4 == 0 else "main"
+        store.add_job(msgspec.structs.replace(record, job=msgspec.structs.replace(record.job, pool=pool)))
+    assert ids(store.jobs(None, OPEN, None, 2, ["side"])) == ["j8", "j4"]
+    assert ids(store.jobs(None, OPEN, (4, "j4"), 2, ["side"])) == ["j0"]
+    assert ids(store.jobs(None, OPEN, None, 9, ["none"])) == []
+    assert ids(store.jobs(["b"], OPEN, None, 9, ["side", "main"])) == []

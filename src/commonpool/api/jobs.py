@@ -23,16 +23,22 @@ from commonpool.core.model import Job
 from commonpool.store.jobs import OPEN, JobAttempt, JobError, JobNotFoundError, JobPlace, JobRecord, JobState, Task
 
 JOBS_MAX = 200  # in one answer
+STATES: Final = tuple(state.value for state in JobState)
 DEFAULT_TIER = "batch"
 
 T = TypeVar("T")
 
 
 class JobsQuery(msgspec.Struct, frozen=True):
-    """`all` also shows jobs that have ended. `after` is the `after` of the answer before, "" for the first."""
+    """`all` also shows jobs that have ended. `after` is the `after` of the answer before, "" for the first.
+
+    Each filter keeps what has one of its values, and may be repeated. With a `state`, `all` says nothing.
+    """
 
     all: bool = False
-    tenant: str = ""
+    tenant: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    pool: tuple[str, ...] = ()
     after: str = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=JOBS_MAX)] = JOBS_MAX
 
@@ -161,11 +167,21 @@ async def submit(operations: Operations, _: msgspec.Struct, new: wire.NewJob, wh
 
 
 async def jobs(operations: Operations, query: JobsQuery, who: Who) -> wire.Jobs:
-    tenants = who.scope.names((query.tenant,) if query.tenant else ())
-    found = await operations.jobs().list(tenants, every=query.all, after=_place(query.after), limit=query.limit)
+    tenants = who.scope.names(query.tenant)
+    pools = query.pool or None
+    found = await operations.jobs().list(
+        tenants, _states(query), after=_place(query.after), limit=query.limit, pools=pools
+    )
     last = found[-1] if len(found) == query.limit else None
     after = None if last is None else f"{last.submitted_ns}.{last.job.id}"
     return wire.Jobs(tuple(_view(operations, record) for record in found), after)
+
+
+def _states(query: JobsQuery) -> tuple[JobState, ...]:
+    for state in query.state:
+        if state not in STATES:
+            raise BadRequestError(f"a job is never {state!r}; its state is one of {listed(STATES)}", param="state")
+    return tuple(map(JobState, query.state)) if query.state else tuple(JobState) if query.all else OPEN
 
 
 async def show(operations: Operations, which: ByJob, _: Who) -> wire.JobStory:

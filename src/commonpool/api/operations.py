@@ -40,7 +40,7 @@ from commonpool.observe.changes import Changed
 from commonpool.observe.decisions import Decisions
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
-from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, Task
+from commonpool.store.jobs import JobAttempt, JobPlace, JobRecord, JobState, Task
 from commonpool.store.keys import NewKey
 from commonpool.store.ledger import EndPlace, Reading, Reconciliation
 from commonpool.store.prompts import PromptHead, PromptLog, PromptPlace, PromptText
@@ -114,9 +114,15 @@ class Jobs(Protocol):
         """Take a job, which is given its id here."""
 
     async def list(
-        self, tenants: Sequence[str] | None, *, every: bool, after: JobPlace | None, limit: int
+        self,
+        tenants: Sequence[str] | None,
+        states: Sequence[JobState],
+        *,
+        after: JobPlace | None,
+        limit: int,
+        pools: Sequence[str] | None = None,
     ) -> Sequence[JobRecord]:
-        """Jobs of these tenants (None: of all), open ones or `every` one, the newest first."""
+        """Jobs of these tenants and pools (None: of all) in one of these states, the newest first."""
 
     async def show(self, job_id: str) -> tuple[JobRecord, tuple[JobAttempt, ...]]:
         """A job and its latest attempts, in order. Raises JobNotFoundError."""

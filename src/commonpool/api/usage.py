@@ -13,6 +13,7 @@ from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Who
 from commonpool.api.wire import usage as wire
 from commonpool.api.wire.requests import Records
+from commonpool.api.wire.status import OpenLoans
 from commonpool.api.wire.units import Ns, gpu_seconds
 from commonpool.store.contract import FILTERABLE, RECORD_FILTERS, Place, UsageRow
 
@@ -92,7 +93,31 @@ async def usage(operations: Operations, query: UsageQuery, who: Who) -> wire.Usa
     )
 
 
-async def loans(operations: Operations, query: Period, who: Who) -> wire.LoanTable:
+class LoansQuery(Period, frozen=True):
+    """Both keep what has one of the values, and may be repeated; the lender "" is the pool's unowned part."""
+
+    lender: tuple[str, ...] = ()
+    borrower: tuple[str, ...] = ()
+
+
+class OpenLoansQuery(msgspec.Struct, frozen=True):
+    """As of loans of a period."""
+
+    lender: tuple[str, ...] = ()
+    borrower: tuple[str, ...] = ()
+
+
+async def open_loans(operations: Operations, query: OpenLoansQuery, who: Who) -> OpenLoans:
+    whole = operations.status()
+    seen = whole if who.scope.everything else views.within(whole, who.scope, operations.config().policy)
+    return OpenLoans(tuple(loan for loan in seen.loans if _between(query, loan.lender, loan.borrower)))
+
+
+def _between(query: LoansQuery | OpenLoansQuery, lender: str, borrower: str) -> bool:
+    return (not query.lender or lender in query.lender) and (not query.borrower or borrower in query.borrower)
+
+
+async def loans(operations: Operations, query: LoansQuery, who: Who) -> wire.LoanTable:
     since_ns, until_ns = between(operations, query)
     sums = tuple(
         wire.LoanSum(
@@ -104,6 +129,7 @@ async def loans(operations: Operations, query: Period, who: Who) -> wire.LoanTab
             row.length_ns_max,
         )
         for row in await operations.loans(since_ns, until_ns, who.scope.names())
+        if _between(query, row.lender, row.borrower)
     )
     return wire.LoanTable(since_ns, until_ns, sums)
 
@@ -164,6 +190,16 @@ ENDPOINTS = (
         ACROSS,
         "Who lent to whom in a period",
         wire.LoanTable,
-        Period,
+        LoansQuery,
+    ),
+    Endpoint(
+        "GET",
+        "/admin/v1/loans/open",
+        open_loans,
+        Permission.READ_STATUS,
+        ACROSS,
+        "Who lends to whom now, and since when",
+        OpenLoans,
+        OpenLoansQuery,
     ),
 )

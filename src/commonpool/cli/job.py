@@ -92,14 +92,24 @@ def submit(
 def list_jobs(
     *,
     every: Annotated[bool, typer.Option("--all", help="Show jobs that have ended too.")] = False,
-    tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant's.", show_default=False)] = "",
+    tenant: Annotated[
+        list[str] | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant's; may be repeated.")
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="Only those that are queued, done, ...; may be repeated."),
+    ] = None,
+    pool: Annotated[
+        list[str] | None, typer.Option("--pool", metavar="NAME", help="Only of this pool; may be repeated.")
+    ] = None,
     control: Control = CONTROL_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Show the jobs that wait or run, the newest first."""
     client = connect(control, token_file)
-    query: dict[str, str | int] = {"all": "true" if every else "false", **({"tenant": tenant} if tenant else {})}
+    only = {name: values for name, values in (("tenant", tenant), ("state", state), ("pool", pool)) if values}
+    query: dict[str, str | int | list[str]] = {"all": "true" if every else "false", **only}
     found = tuple(each for page in _pages(client, query) for each in page.jobs)
     if as_json:
         emit(wire.Jobs(found, None))
@@ -108,7 +118,8 @@ def list_jobs(
 
     out = shown.console()
     if not found:
-        out.print("there are no jobs" if every else "no job waits or runs; --all shows those that have ended")
+        nothing = "no job waits or runs; --all shows those that have ended"
+        out.print("there are no such jobs" if state or pool else "there are no jobs" if every else nothing)
         return
     left = [shown.Column(title, right=False) for title in ("id", "name", "tenant", "state", "gpus")]
     right = [shown.Column(title) for title in ("wait", "run", "exit")]
@@ -223,7 +234,7 @@ def _end(attempt: wire.JobAttempt) -> str:
     )
 
 
-def _pages(client: Client, query: dict[str, str | int]) -> Iterator[wire.Jobs]:
+def _pages(client: Client, query: dict[str, str | int | list[str]]) -> Iterator[wire.Jobs]:
     after: str | None = ""
     while after is not None:
         page = client.get("/admin/v1/jobs", wire.Jobs, query | {"after": after})

@@ -9,6 +9,7 @@ import typer
 
 from commonpool.api import text
 from commonpool.api.wire.requests import Records
+from commonpool.api.wire.status import OpenLoans
 from commonpool.api.wire.usage import LoanTable, UsageTable
 from commonpool.cli.client import Client, connect
 from commonpool.cli.exits import CommandError, ExitCode
@@ -46,6 +47,7 @@ def usage(
         typer.Option("--where", metavar="NAME=VALUE", help="Count only these, e.g. tenant=support; may be repeated."),
     ] = None,
     loans: Annotated[bool, typer.Option("--loans", help="Show who lent to whom instead, in GPU seconds.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="With --loans: those that are open now.")] = False,
     records: Annotated[
         bool, typer.Option("--records", help="Print each attempt instead, one JSON line a record, for other programs.")
     ] = False,
@@ -63,11 +65,15 @@ def usage(
         query["until_ns"] = instant(until, now_ns, "--until")
     client = connect(control, token_file)
     if loans or records:
-        if by is not None or where or (loans and records):
+        if by is not None or (loans and records):
             raise CommandError(
-                "--loans and --records show the whole period; give one of them, and leave --by and --where out",
-                ExitCode.USAGE,
+                "--loans and --records have no groups; give one of them, and leave --by out", ExitCode.USAGE
             )
+        only = filters(where or [])
+        if loans and open_:
+            _show_open(client, only, as_json=as_json)
+            return
+        query |= only
         if records:
             _print_records(client, query)
         else:
@@ -151,6 +157,34 @@ def _print_records(client: Client, query: dict[str, str | int | list[str]]) -> N
         for record in page.records:
             emit_line(record)
         after = page.after
+
+
+def _show_open(client: Client, only: dict[str, list[str]], *, as_json: bool) -> None:
+    found = client.get("/admin/v1/loans/open", OpenLoans, only)
+    if as_json:
+        emit(found)
+        return
+    from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
+
+    out = show.console()
+    if not found.loans:
+        out.print("nobody lends to anybody")
+        return
+    columns = [show.Column(title, right=False) for title in ("lender", "borrower")]
+    columns += map(show.Column, ("gpus", "requests", "jobs", "since", "back"))
+    rows = [
+        (
+            loan.lender or UNOWNED,
+            loan.borrower,
+            text.gpus(loan.milli_gpu),
+            f"{loan.requests:,}",
+            f"{loan.jobs:,}",
+            text.moment(loan.start_ns_min),
+            text.moment(loan.return_ns),
+        )
+        for loan in found.loans
+    ]
+    out.print(show.table(out, columns, rows))
 
 
 def _show_loans(client: Client, query: dict[str, str | int | list[str]], *, as_json: bool) -> None:

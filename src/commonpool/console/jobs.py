@@ -6,6 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
+from commonpool.api.jobs import STATES
 from commonpool.api.wire.jobs import Job, JobLog, Jobs, JobStory, NewJob
 from commonpool.api.wire.status import Status
 from commonpool.console import asks, spans
@@ -27,13 +28,15 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 async def show(view: View) -> Response:
-    every, tenant = view.query.get("all", ""), view.query.get("tenant", "")
+    every, tenant, state, pool = (view.query.get(name, "") for name in ("all", "tenant", "state", "pool"))
     jobs, status = await together(
         view.get(
             "/admin/v1/jobs",
             Jobs,
             all="true" if every else None,
             tenant=tenant,
+            state=state,
+            pool=pool,
             after=view.query.get("after"),
             limit=ROWS,
         ),
@@ -46,6 +49,10 @@ async def show(view: View) -> Response:
         more=spans.address(view, after=jobs.after) if jobs.after else "",
         every=every,
         tenant=tenant,
+        state=state,
+        states=STATES,
+        pool=pool,
+        pools=[] if isinstance(status, Problem) else [(each.name, each.name) for each in status.pools],
         tenants=[] if isinstance(status, Problem) else [(each.name, each.name) for each in status.tenants],
         open=OPEN,
     )

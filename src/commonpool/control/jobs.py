@@ -175,11 +175,16 @@ class Jobs:
         return record
 
     async def list(
-        self, tenants: Sequence[str] | None, *, every: bool, after: JobPlace | None, limit: int
+        self,
+        tenants: Sequence[str] | None,
+        states: Sequence[JobState],
+        *,
+        after: JobPlace | None,
+        limit: int,
+        pools: Sequence[str] | None = None,
     ) -> Sequence[JobRecord]:
-        """Jobs of these tenants (None: of all), open ones or `every` one, the newest first."""
-        states = tuple(JobState) if every else OPEN
-        return await asyncio.to_thread(self.store.jobs, tenants, states, after, limit)
+        """Jobs of these tenants and pools (None: of all) in one of these states, the newest first."""
+        return await asyncio.to_thread(self.store.jobs, tenants, states, after, limit, pools)
 
     async def show(self, job_id: str) -> tuple[JobRecord, tuple[JobAttempt, ...]]:
         """A job and its latest attempts, in order. Raises JobNotFoundError."""

@@ -118,9 +118,14 @@ class JobStore(Protocol):
         """One job with its latest attempt."""
 
     def jobs(
-        self, tenants: Sequence[str] | None, states: Sequence[JobState], after: JobPlace | None, limit: int
+        self,
+        tenants: Sequence[str] | None,
+        states: Sequence[JobState],
+        after: JobPlace | None,
+        limit: int,
+        pools: Sequence[str] | None = None,
     ) -> tuple[JobRecord, ...]:
-        """Jobs of these tenants (None: of all) in one of the states, newest first: `limit` after a place, or of all."""
+        """Jobs of these tenants and pools (None: of all) in one of the states, newest first: `limit` after a place."""
 
     def job_attempts(self, job_id: str, limit: int) -> tuple[JobAttempt, ...]:
         """The latest attempts at a job, in order."""

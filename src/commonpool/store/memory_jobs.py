@@ -35,13 +35,19 @@ class MemoryJobs:
         return self._jobs.get(job_id)
 
     def jobs(
-        self, tenants: Sequence[str] | None, states: Sequence[JobState], after: JobPlace | None, limit: int
+        self,
+        tenants: Sequence[str] | None,
+        states: Sequence[JobState],
+        after: JobPlace | None,
+        limit: int,
+        pools: Sequence[str] | None = None,
     ) -> tuple[JobRecord, ...]:
         """See `JobStore.jobs`."""
         found = [
             record
             for record in self._jobs.values()
             if (tenants is None or record.job.tenant in tenants)
+            and (pools is None or record.job.pool in pools)
             and record.state in states
             and (after is None or record.place < after)
         ]

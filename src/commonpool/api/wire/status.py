@@ -82,6 +82,12 @@ class LoanStatus(msgspec.Struct, frozen=True):
     return_ns: int | None = None
 
 
+class OpenLoans(msgspec.Struct, frozen=True):
+    """The loans that are open now, by lender and borrower."""
+
+    loans: tuple[LoanStatus, ...]
+
+
 class EngineStatus(msgspec.Struct, frozen=True):
     """What an engine said of itself at `at_ns`: sequences that run and wait in it, its KV cache's use in thousandths.
 

@@ -373,11 +373,16 @@ class SqlStore(ABC):
             return jobs.job(connection, job_id)
 
     def jobs(
-        self, tenants: Sequence[str] | None, states: Sequence[JobState], after: JobPlace | None, limit: int
+        self,
+        tenants: Sequence[str] | None,
+        states: Sequence[JobState],
+        after: JobPlace | None,
+        limit: int,
+        pools: Sequence[str] | None = None,
     ) -> tuple[JobRecord, ...]:
         """See `JobStore.jobs`."""
         with self._snapshot() as connection:
-            return jobs.jobs(connection, tenants, states, after, limit)
+            return jobs.jobs(connection, tenants, states, after, limit, pools)
 
     def job_attempts(self, job_id: str, limit: int) -> tuple[JobAttempt, ...]:
         """See `JobStore.job_attempts`."""

@@ -74,8 +74,26 @@ def jobs(
     states: Sequence[JobState],
     after: JobPlace | None,
     limit: int,
+    pools: Sequence[str] | None,
 ) -> tuple[JobRecord, ...]:
-    """See `JobStore.jobs`."""
+    """See `JobStore.jobs`. The pool is part of the definition: there are as few jobs as are kept."""
+    found: list[JobRecord] = []
+    while len(found) < limit:
+        page = _page(connection, tenants, states, after, limit)
+        found += [record for record in page if pools is None or record.job.pool in pools]
+        if len(page) < limit:
+            break
+        after = page[-1].place
+    return tuple(found[:limit])
+
+
+def _page(
+    connection: Connection,
+    tenants: Sequence[str] | None,
+    states: Sequence[JobState],
+    after: JobPlace | None,
+    limit: int,
+) -> tuple[JobRecord, ...]:
     own = "" if tenants is None else f" AND {one_of('j.tenant', tenants)}"
     rows = connection.query(
         f"{_JOB} WHERE {one_of('j.state', states)} AND (j.submitted_ns, j.job_id) < (?, ?){own}"

@@ -14,7 +14,7 @@ from commonpool.access.callers import by_admin_key
 from commonpool.api.events import HEARTBEAT_NS
 from commonpool.api.server import Server
 from commonpool.api.streaming import EventStream, Streamed, event
-from commonpool.app.feed import STREAMS_MAX, STREAMS_PER_CALLER_MAX
+from commonpool.app.feed import STREAMS_MAX, STREAMS_PER_ADDRESS_MAX, STREAMS_PER_CALLER_MAX
 from commonpool.core.events import Arrived, Submitted
 from commonpool.core.model import Job, Request
 from commonpool.observe.decisions import Decision
@@ -202,12 +202,24 @@ def test_nobody_may_have_too_many_and_those_who_left_do_not_count(here: Here) ->
 def test_there_may_not_be_too_many_of_all(product: FakeOperations) -> None:
     feed = product.fake_feed
     for n in range(STREAMS_MAX):
-        feed.listen(f"caller {n}")
+        feed.listen(f"caller {n}", f"10.0.0.{n // 64}")
     with serving(product) as url:
         refused = Listener(url)
         assert refused.response.status == 503
-        assert b"64 streams of events are open, which is the most" in refused.response.read()
+        assert b"256 streams of events are open, which is the most" in refused.response.read()
         refused.close()
+
+
+def test_there_may_not_be_too_many_of_an_address(product: FakeOperations) -> None:
+    feed = product.fake_feed
+    for n in range(STREAMS_PER_ADDRESS_MAX):
+        feed.listen(f"caller {n}", "127.0.0.1")
+    with serving(product) as url:
+        refused = Listener(url)
+        assert refused.response.status == 503
+        assert b"192 streams of events are open to 127.0.0.1, which is the most" in refused.response.read()
+        refused.close()
+    feed.listen("somebody", "10.0.0.1")
 
 
 def test_asking_for_the_head_opens_none(here: Here) -> None:

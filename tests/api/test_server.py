@@ -2,11 +2,14 @@
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 
 from commonpool.api import routes
+from commonpool.api.lobby import Lobby
 from commonpool.api.server import Server
+from commonpool.config.structs import Timeouts
 from tests.api.fakes import FakeOperations
 
 
@@ -47,3 +50,102 @@ def test_taken_port_is_an_error_of_its_own(product: FakeOperations) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         asyncio.run(life(taken.getsockname()[1]))
+
+
+NS_PER_MS = 1_000_000
+WITHIN_S = 120
+
+
+async def reading(_scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers once it has the whole body, or nobody is there."""
+    while (await receive()).get("more_body", False):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body"})
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    """Whether the other side ends it, sooner or later."""
+    async with asyncio.timeout(WITHIN_S):
+        try:
+            return await reader.read() == b""
+        except ConnectionResetError:
+            return True
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\r\n", id="an empty line"),
+        pytest.param(b"GET /healthz HT", id="half a head"),
+        pytest.param(b"POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nname", id="half a body"),
+    ],
+)
+def test_whoever_sends_no_whole_request_is_cut(sent: bytes) -> None:
+    async def life() -> None:
+        soon = Timeouts(header_ns=100 * NS_PER_MS, body_ns=100 * NS_PER_MS)
+        server = Server(reading, timeouts=soon)
+        await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(sent)
+        assert await closed(reader)
+        writer.close()
+        await server.stop()
+
+    asyncio.run(life())
+
+
+def test_half_a_head_on_a_connection_that_was_used_is_cut(product: FakeOperations) -> None:
+    async def life() -> None:
+        server = Server(routes.application(product), timeouts=Timeouts(header_ns=1000 * NS_PER_MS))
+        await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for _ in range(2):
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+            await reader.readuntil(b"}")
+        writer.write(b"GET /heal")
+        assert await closed(reader)
+        writer.close()
+        await server.stop()
+
+    asyncio.run(life())
+
+
+def test_a_reader_that_takes_no_answer_is_cut() -> None:
+    async def life() -> None:
+        gone = asyncio.Event()
+        lobby = Lobby()
+
+        async def much(_scope: Any, _receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            while len(lobby):
+                await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+            gone.set()
+
+        server = Server(much, timeouts=Timeouts(stall_ns=100 * NS_PER_MS), lobby=lobby)
+        await server.start("127.0.0.1", 0)
+        with socket.create_connection(("127.0.0.1", server.port)) as reader:
+            reader.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            async with asyncio.timeout(WITHIN_S):
+                await gone.wait()
+        await server.stop()
+
+    asyncio.run(life())
+
+
+def test_silent_connections_shut_nobody_out(product: FakeOperations) -> None:
+    async def life() -> list[bytes]:
+        server = Server(routes.application(product), lobby=Lobby(most=40, per_address=40))
+        await server.start("127.0.0.1", 0)
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(300)]
+        answers = [await fetch(server.port) for _ in range(5)]
+        # Those that were there longest have made way.
+        assert await closed(silent[0][0])
+        for _, writer in silent:
+            writer.close()
+        await server.stop()
+        return answers
+
+    assert [answer[:13] for answer in asyncio.run(life())] == [b"HTTP/1.1 200 "] * 5

@@ -10,7 +10,7 @@ import pytest
 from commonpool.access.tls import TlsError
 from commonpool.api import routes
 from commonpool.api.server import Server
-from commonpool.config.structs import Tls
+from commonpool.config.structs import Timeouts, Tls
 from tests.access.certificates import Authority
 from tests.api.fakes import FakeOperations
 
@@ -69,7 +69,7 @@ def test_asks_its_clients_for_a_certificate(product: FakeOperations, authority: 
 
 def test_whoever_does_not_shake_hands_is_cut(product: FakeOperations, authority: Authority) -> None:
     async def life() -> None:
-        server = Server(routes.application(product), authority.issue("server"), within_ns=100_000_000)
+        server = Server(routes.application(product), authority.issue("server"), Timeouts(header_ns=100_000_000))
         await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         assert await reader.read() == b""

@@ -41,7 +41,7 @@ async def events(operations: Operations, query: EventsQuery, who: Who) -> Stream
     feed = operations.feed()
     after = who.visit.headers.get("last-event-id", query.after)
     number = feed.decisions.last if after is None else number_of(feed, after)
-    stream = feed.listen(who.caller.name)
+    stream = feed.listen(who.caller.name, who.visit.address)
     return Streamed(_told(operations, who, stream, number), stream.close)
 
 

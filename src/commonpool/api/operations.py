@@ -256,8 +256,8 @@ class Feed(Protocol):
     run: str
     decisions: Decisions
 
-    def listen(self, caller: str) -> Stream:
-        """Listen. TooManyStreamsError where the caller, or all together, have too many open already."""
+    def listen(self, caller: str, address: str) -> Stream:
+        """Listen. TooManyStreamsError where the caller, its address, or all together have too many open already."""
 
 
 class Passed(msgspec.Struct, frozen=True):

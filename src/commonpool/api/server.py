@@ -1,10 +1,15 @@
-"""The control plane's listener: uvicorn within a loop that somebody else runs."""
+"""The control plane's listener: uvicorn within a loop that somebody else runs.
+
+uvicorn bounds neither how long a client may be silent nor who may be connected, and what it calls its limit refuses
+everybody once enough are connected that ask for nothing. So both are here: `_Protocol` has the patience, `api.lobby`
+the connections, `api.crowd` what is asked at once.
+"""
 
 import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -12,8 +17,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from commonpool.access import tls
 from commonpool.access.handshake import Door
+from commonpool.api.crowd import Crowd
+from commonpool.api.lobby import Lobby
 from commonpool.api.streaming import CUT
 from commonpool.config.structs import Timeouts, Tls
+from commonpool.core.model import NS_PER_S
+
+Owed = Literal["", "head", "body"]
 
 
 class _Embedded(uvicorn.Server):
@@ -25,24 +35,104 @@ class _Embedded(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's, of which an application can end the connection: a reader that takes nothing keeps it otherwise."""
+    """uvicorn's, of which an application can end the connection: a reader that takes nothing keeps it otherwise.
+
+    A client has `timeouts.header` for a head, from when it connects or begins one, `timeouts.body` for the whole body,
+    and may take nothing of an answer for `timeouts.stall`.
+    """
+
+    def __init__(self, *, lobby: Lobby, timeouts: Timeouts, **options: Any) -> None:
+        super().__init__(**options)
+        self.address = ""
+        self._lobby = lobby
+        self._timeouts = timeouts
+        self._sending = False  # a message of the client has begun, and is not whole
+        self._owed: Owed = ""
+        self._awaited: asyncio.TimerHandle | None = None
+        self._untaken: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> bool:
+        """See `lobby.Guest`."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def new(self) -> bool:
+        """See `lobby.Guest`."""
+        return self.cycle is None
+
+    def leave(self) -> None:
+        """See `lobby.Guest`."""
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast("asyncio.Transport", transport))
+        self.address = self.client[0] if self.client else ""
+        self._owe("head")
+        self._lobby.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lobby.left(self)
+        self._owe("")
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.transport.is_closing():
+            self._owe("head" if self.idle else "body" if self._sending else "")
 
     def on_message_begin(self) -> None:
+        self._sending = True
         super().on_message_begin()
         self.scope["extensions"] = {CUT: {"now": self.transport.abort}}
+
+    def on_message_complete(self) -> None:
+        self._sending = False
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._untaken is None:
+            self._untaken = self.loop.call_later(self._timeouts.stall_ns / NS_PER_S, self.leave)
+
+    def resume_writing(self) -> None:
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
+        super().resume_writing()
+
+    def _owe(self, what: Owed) -> None:
+        """What the client has to send. It has so long from when it began to owe that; more bytes are no more time."""
+        if what == self._owed:
+            return
+        self._owed = what
+        if self._awaited is not None:
+            self._awaited.cancel()
+            self._awaited = None
+        if what:
+            within_ns = self._timeouts.header_ns if what == "head" else self._timeouts.body_ns
+            self._awaited = self.loop.call_later(within_ns / NS_PER_S, self.leave)
 
 
 class Server:
     """Serves an application on one address. `port` is the bound one, once started. Without `files` it has no TLS."""
 
-    def __init__(self, application: ASGIApp, files: Tls | None = None, within_ns: int = Timeouts().header_ns) -> None:
+    def __init__(
+        self,
+        application: ASGIApp,
+        files: Tls | None = None,
+        timeouts: Timeouts | None = None,
+        lobby: Lobby | None = None,
+    ) -> None:
         self._files = files
-        self._within_ns = within_ns
+        self._timeouts = timeouts or Timeouts()
+        self._lobby = Lobby() if lobby is None else lobby
         self._door: Door | None = None
         self._watching: asyncio.Task[None] | None = None
         config = uvicorn.Config(
-            application,
-            http=_Protocol if files is None else self._greet,  # type: ignore[arg-type] # it makes one, later
+            Crowd(application),
+            http=self._speak if files is None else self._greet,  # type: ignore[arg-type] # it makes one, later
             ws="none",
             lifespan="off",
             log_config=None,
@@ -52,7 +142,6 @@ class Server:
             server_header=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=2,  # nothing here takes longer; a page left open must not hold the exit
-            limit_concurrency=256,
         )
         self._server = _Embedded(config)
         self._socket: socket.socket | None = None
@@ -63,7 +152,7 @@ class Server:
         """Listen. Raises OSError where the address is taken or not ours, TlsError for a certificate of no use."""
         if self._files is not None:
             certificate = tls.Certificate("listen.control_tls", self._files)
-            self._door = Door(certificate, within_ns=self._within_ns)
+            self._door = Door(certificate, within_ns=self._timeouts.header_ns)
             self._watching = asyncio.create_task(certificate.watch(), name="certificate of the control plane")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         bound = socket.create_server((host, port), family=family, backlog=128)
@@ -77,10 +166,14 @@ class Server:
                 raise OSError(msg)
             await asyncio.sleep(0.001)
 
-    def _greet(self, **options: Any) -> asyncio.Protocol:
+    def _speak(self, **options: Any) -> asyncio.Protocol:
         """Called by uvicorn for each client, as its own protocol would be."""
+        return _Protocol(lobby=self._lobby, timeouts=self._timeouts, **options)
+
+    def _greet(self, **options: Any) -> asyncio.Protocol:
+        """The same behind TLS: the handshake comes first."""
         assert self._door is not None  # noqa: S101 - there are clients only once it listens
-        return self._door.greet(lambda: _Protocol(**options))
+        return self._door.greet(lambda: self._speak(**options))
 
     async def stop(self) -> None:
         """Finish what is being answered, for two seconds at most, and close. Does nothing when not started."""

@@ -10,16 +10,18 @@ from commonpool.core.state import State
 from commonpool.observe.changes import Changed, Changes, What
 from commonpool.observe.decisions import Decisions
 
-STREAMS_MAX: Final = 64  # a quarter of what the control plane has open at once
+STREAMS_MAX: Final = 256  # half of the connections that the control plane has open at once
 STREAMS_PER_CALLER_MAX: Final = 8  # more tabs than a browser has connections for
+STREAMS_PER_ADDRESS_MAX: Final = 192  # behind a proxy all share its address; whoever finds no stream asks now and then
 
 
 class Stream:
     """One who listens (`api.operations.Stream`). What is not taken yet is as small as the names of what there is."""
 
-    def __init__(self, feed: "Feed", caller: str) -> None:
+    def __init__(self, feed: "Feed", caller: str, address: str) -> None:
         self._feed = feed
         self.caller = caller
+        self.address = address
         self._looked = asyncio.Event()
         self._names: dict[What, frozenset[str]] = {}
 
@@ -74,7 +76,7 @@ class Feed:
         for stream in self._streams:
             stream.tell(changed)
 
-    def listen(self, caller: str) -> Stream:
+    def listen(self, caller: str, address: str) -> Stream:
         """See `api.operations.Feed`."""
         own = sum(stream.caller == caller for stream in self._streams)
         if own >= STREAMS_PER_CALLER_MAX:
@@ -85,7 +87,12 @@ class Feed:
             raise NoMoreStreamsError(
                 f"{STREAMS_MAX} streams of events are open, which is the most: try again when somebody has left"
             )
-        stream = Stream(self, caller)
+        if sum(stream.address == address for stream in self._streams) >= STREAMS_PER_ADDRESS_MAX:
+            raise NoMoreStreamsError(
+                f"{STREAMS_PER_ADDRESS_MAX} streams of events are open to {address}, which is the most: try again when "
+                "somebody there has left"
+            )
+        stream = Stream(self, caller, address)
         self._streams.add(stream)
         return stream
 

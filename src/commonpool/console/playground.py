@@ -5,11 +5,14 @@ whose it is, from the reader's own address, so that a key which may come from so
 else here either. What is sent is charged to its app like anything else (docs/adr/0029-the-playground-relays.md).
 """
 
-from collections.abc import AsyncIterator
-from typing import Final
+import asyncio
+import re
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Final
 
 import httpx
 import msgspec
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from commonpool.access.callers import APP
@@ -24,6 +27,7 @@ TOKENS_MAX: Final = 4096
 PROMPT_CHARS_MAX: Final = 100_000
 FIRST_S: Final = 600.0  # a request may wait in the queue for as long as its promise says
 CONNECT_S: Final = 5.0
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Playground:
@@ -49,15 +53,17 @@ class Playground:
         except RefusedError as error:
             return JSONResponse({"error": {"message": str(error)}}, error.status, HEADERS)
         headers = {"authorization": f"Bearer {form.get('key')}", "content-type": "application/json"}
-        client = self._own_client()
+        client, answer = self._own_client(), None
+        request = client.build_request("POST", f"{gateway}/v1/chat/completions", content=body, headers=headers)
         self._open += 1
         try:
-            request = client.build_request("POST", f"{gateway}/v1/chat/completions", content=body, headers=headers)
-            answer = await client.send(request, stream=True)
+            answer = await _begun(client.send(request, stream=True), view.request)
         except httpx.HTTPError as error:
-            self._open -= 1
             message = f"the gateway at {gateway} cannot be reached: {type(error).__name__}"
             return JSONResponse({"error": {"message": message}}, 502, HEADERS)
+        finally:
+            if answer is None:
+                self._open -= 1
         told = {name: answer.headers[name] for name in ("x-request-id", "retry-after") if name in answer.headers}
         media = answer.headers.get("content-type", "application/json")
         return StreamingResponse(self._passed(answer), answer.status_code, {**HEADERS, **told}, media)
@@ -70,14 +76,14 @@ class Playground:
         if len(prompt) > PROMPT_CHARS_MAX:
             raise RefusedError(400, f"the prompt has {len(prompt)} characters; at most {PROMPT_CHARS_MAX} go from here")
         tokens = form.get("max_tokens", "256")
-        if not tokens.isascii() or not tokens.isdigit() or not 0 < int(tokens) <= TOKENS_MAX:
+        if not _NUMBER.fullmatch(tokens) or not 0 < int(tokens) <= TOKENS_MAX:
             raise RefusedError(400, f"max_tokens is {tokens!r}; it is a number from 1 to {TOKENS_MAX}")
-        if self._open >= AT_ONCE_MAX:
-            raise RefusedError(429, f"{AT_ONCE_MAX} requests are open from the playground; wait until one has ended")
         whose = await ask(view.request, "GET", "/admin/v1/me", Me, key=key)
         if [held.role for held in whose.roles] != [APP]:
             raise RefusedError(403, "this key is not the key of an app; make a data key on the page of keys")
         status = await view.get("/admin/v1/status", Status)
+        if self._open >= AT_ONCE_MAX:
+            raise RefusedError(429, f"{AT_ONCE_MAX} requests are open from the playground; wait until one has ended")
         body = {
             "model": form.get("model"),
             "messages": [{"role": "user", "content": prompt}],
@@ -100,6 +106,26 @@ class Playground:
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=httpx.Timeout(FIRST_S, connect=CONNECT_S), trust_env=False)
         return self._client
+
+
+async def _begun(sending: Coroutine[Any, Any, httpx.Response], visit: Request) -> httpx.Response:
+    """What the gateway begins to answer. Raises ClientDisconnect where the reader leaves before: nobody waits then."""
+    sent, left = asyncio.ensure_future(sending), asyncio.ensure_future(_left(visit))
+    both: set[asyncio.Future[Any]] = {sent, left}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not sent.done():
+            raise ClientDisconnect
+        return sent.result()
+    finally:
+        for each in both:
+            each.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+
+
+async def _left(visit: Request) -> None:
+    while (await visit.receive())["type"] != "http.disconnect":
+        pass
 
 
 def pages() -> tuple[Page, ...]:

@@ -1,22 +1,17 @@
 """`commonpool explain`: what one request waits or waited for, and what one can do about it."""
 
 from collections.abc import Iterator
-from typing import Annotated
-
-import typer
 
 from commonpool.api import text
 from commonpool.api.wire import requests as wire
 from commonpool.cli.client import connect, segment
-from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
+from commonpool.cli.options import CONTROL_URL, Control, Json, RequestId, TokenFile
 from commonpool.cli.output import emit
 from commonpool.core.explain import WaitPart, duration
 
 
 def explain(
-    request_id: Annotated[
-        str, typer.Argument(metavar="REQUEST_ID", help="The request's id: `x-request-id` in its answer.")
-    ],
+    request_id: RequestId,
     *,
     control: Control = CONTROL_URL,
     token_file: TokenFile = None,

@@ -20,4 +20,7 @@ TokenFile = Annotated[
         show_default=False,
     ),
 ]
+RequestId = Annotated[
+    str, typer.Argument(metavar="REQUEST_ID", help="The request's id: `x-request-id` in its answer; or a job's.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]

@@ -1,15 +1,12 @@
 """`commonpool trace`: one request down to the money."""
 
 from collections.abc import Iterator
-from typing import Annotated
-
-import typer
 
 from commonpool.api import bill_formats, text
 from commonpool.api.wire import bill as wire
 from commonpool.cli import explain
 from commonpool.cli.client import connect, segment
-from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
+from commonpool.cli.options import CONTROL_URL, Control, Json, RequestId, TokenFile
 from commonpool.cli.output import emit
 from commonpool.core.explain import duration
 
@@ -18,9 +15,7 @@ OPEN = "*"
 
 
 def trace(
-    request_id: Annotated[
-        str, typer.Argument(metavar="REQUEST_ID", help="The request's id: `x-request-id` in its answer; or a job's.")
-    ],
+    request_id: RequestId,
     *,
     control: Control = CONTROL_URL,
     token_file: TokenFile = None,

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -11,7 +11,7 @@ from commonpool.api import text
 from commonpool.api.wire import requests as wire
 from commonpool.cli.client import Client, connect, segment
 from commonpool.cli.exits import CommandError, ExitCode
-from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
+from commonpool.cli.options import CONTROL_URL, Control, Json, RequestId, TokenFile
 from commonpool.cli.output import emit_line
 from commonpool.core.explain import duration
 from commonpool.core.model import NS_PER_S
@@ -25,9 +25,7 @@ STYLES: Final = {"arrived": "cyan", "queued": "yellow", "dispatched": "blue", "f
 
 
 def watch(
-    request_id: Annotated[
-        str, typer.Argument(metavar="REQUEST_ID", help="The request's id: `x-request-id` in its answer.")
-    ],
+    request_id: RequestId,
     *,
     control: Control = CONTROL_URL,
     token_file: TokenFile = None,

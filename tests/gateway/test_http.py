@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from commonpool.config.structs import Timeouts
+from commonpool.core.model import Reason
 from commonpool.gateway.http import AHEAD_BYTES_MAX, BUSY, LINGER_NS
 from tests.gateway.fakes import (
     KEY,
@@ -401,5 +402,25 @@ def test_errors_are_told_by_the_hook() -> None:
             await client.ask(get("/nope"))
             await client.ask(b"\x00")
             assert told == [(404, "path_not_found"), (400, "malformed_request")]
+
+    run(main)
+
+
+def test_what_the_core_has_a_record_of_is_not_told_a_second_time() -> None:
+    async def main() -> None:
+        told: list[tuple[int, str]] = []
+        async with world(failed=lambda status, code: told.append((status, code))) as here:
+            client = await here.client()
+            for reason in (Reason.BUDGET, Reason.QUEUE_FULL, Reason.PROMISE, Reason.NO_REPLICA):
+                here.desk.refusal = (reason, "The sentence of the core.", None)
+                assert (await client.ask(post(chat()))).error["message"] == "The sentence of the core."
+            here.desk.refusal = None
+            here.engine.script = lambda call: call.answer(b"{}", 500)
+            assert (await client.ask(post(chat()))).status == 502
+            assert told == []
+            # What it keeps no record of is.
+            here.desk.refusal = (Reason.NO_JOURNAL, "The journal cannot be written.", None)
+            assert (await client.ask(post(chat()))).status == 503
+            assert told == [(503, "no_journal")]
 
     run(main)

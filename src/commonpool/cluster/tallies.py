@@ -21,7 +21,7 @@ class Tallies:
         self._slowed: Counter[tuple[str, str]] = Counter()
 
     def answered(self, _status: int, code: str) -> None:
-        """The gateway itself answered a request with this error."""
+        """The gateway itself answered a request with this error, and the core keeps no record of it."""
         self._answered[code] += 1
 
     def slowed(self, tenant: str, why: str) -> None:

@@ -62,13 +62,16 @@ _REASONS: Final[dict[Reason, tuple[int, str]]] = {
     Reason.UNKNOWN_TIER: (400, "tier_not_found"),
 }
 
+# Of these there is no record: nobody and nothing to charge it to, or nowhere to keep it.
+_UNRECORDED: Final = frozenset({Reason.NO_JOURNAL, Reason.UNKNOWN_TENANT, Reason.UNKNOWN_MODEL, Reason.UNKNOWN_POOL})
+
 
 class ApiError(Exception):
     """An answer that is an error: `status` and the fields of the body; `message` is one sentence for people.
 
     `retry_after_ns` becomes `retry-after` and `retry-after-ms`; `allow` names the methods of a path (405). `close`
     ends the connection after the answer, since what follows on it cannot be trusted or is not wanted. `slowed`: it is
-    held back for a while.
+    held back for a while. `recorded`: the core keeps a record of the request, and its end is counted by that.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class ApiError(Exception):
         self.allow = allow
         self.close = close
         self.slowed: Slowed | None = None
+        self.recorded = False
 
     def body(self) -> bytes:
         return render(self.status, self.code, self.message, self.param)
@@ -141,7 +145,9 @@ def of_refusal(refusal: Refuse) -> ApiError:
     """The answer to a request that the core refused."""
     status, code = _REASONS[refusal.reason]
     param = "max_tokens" if refusal.reason is Reason.OUTPUT else None
-    return ApiError(status, code, refusal.message, param=param, retry_after_ns=refusal.retry_after_ns)
+    error = ApiError(status, code, refusal.message, param=param, retry_after_ns=refusal.retry_after_ns)
+    error.recorded = refusal.reason not in _UNRECORDED
+    return error
 
 
 def model_not_found(model: str, allowed: Iterable[str]) -> ApiError:

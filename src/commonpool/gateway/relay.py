@@ -166,7 +166,9 @@ class Exchange:
         self._fail(of_refusal(refusal))
 
     def failed(self) -> None:
-        self._fail(self._error or ApiError(502, "engine_failed", "No engine could take the request; try again."))
+        self._fail_recorded(
+            self._error or ApiError(502, "engine_failed", "No engine could take the request; try again.")
+        )
 
     def _send(self) -> None:
         target = self._target
@@ -187,7 +189,7 @@ class Exchange:
     def answer_with(self, reply: KeptReply) -> bool:
         """Have this as its answer; False where there is no room for it, and the client was told so."""
         if not self._connection.hold(len(reply.body)):
-            self._fail(crowded())
+            self._fail_recorded(crowded())
             return False
         self.reply = reply
         return True
@@ -394,7 +396,7 @@ class Exchange:
         self._phase = _OVER
         if not self._started:
             self._end(_CANCELLED, usage, error.status, reason=Reason.RUN_TIME)
-            self._fail(error)
+            self._fail_recorded(error)
             return
         event = b"data: %b\n\n" % error.body()
         self._end(_CANCELLED, usage, 200, last=len(event), reason=Reason.RUN_TIME)
@@ -417,7 +419,12 @@ class Exchange:
         self._phase = _WAITING if retry else _OVER
         self._end(Outcome.FAILED, Usage(), error.status, retry=retry, fault=fault)
         if not retry:
-            self._fail(error)
+            self._fail_recorded(error)
+
+    def _fail_recorded(self, error: ApiError) -> None:
+        """The same of a request that the core has taken, or has noted that it left."""
+        error.recorded = True
+        self._fail(error)
 
     def _fail(self, error: ApiError) -> None:
         self._phase = _OVER
@@ -568,7 +575,7 @@ class Exchange:
         self._connection.close_after()
         if self._phase is _WAITING:
             self._place.desk.cancel(self.request.id)
-            self._fail(error)
+            self._fail_recorded(error)
         elif self._phase is _RUNNING:
             self._give_up()
             self._attempt_failed(error, _NOBODY)

@@ -169,7 +169,7 @@ class Meter:
                 series.per_token.observe((total_ns - first_token_ns) // (record.tokens_out - 1))
 
     def refused(self, tenant: str, reason: str) -> None:
-        """A request was refused; the gateway counts here those that never reached the core. tenant "" is unknown."""
+        """A request was refused of which there is no record: the gateway counts those here. tenant "" is unknown."""
         labels = (self._bounded("tenant", tenant), self._bounded("reason", reason))
         self._refusals[labels] = self._refusals.get(labels, 0) + 1
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import signal
+import sqlite3
 import threading
 import time
 import urllib.error
@@ -103,6 +105,15 @@ def listed(product: Product, state: str) -> dict[str, Any]:
     return {each["name"]: each for each in found if each["state"] == state}
 
 
+def noted(product: Product, name: str) -> set[str]:
+    """The channels of which the store has that they were told of an alert: before that a kill has them told again."""
+    database = f"file:{product.folder / 'var' / 'commonpool.db'}?mode=ro"
+    with contextlib.closing(sqlite3.connect(database, uri=True)) as db:
+        kept = [json.loads(content) for (content,) in db.execute("SELECT content FROM alerts")]
+    told = (each.get("told", {}) for each in kept if each["episode"]["trouble"]["name"] == name)
+    return {channel for each in told for channel, at_ns in each.items() if at_ns}
+
+
 def test_what_is_wrong_is_told_and_told_once_over_a_kill(tmp_path: Path) -> None:
     scaled = ("guarantees_scaled", "firing")
     with receivers() as there, engine() as port, running(tmp_path, text(port, there)) as product:
@@ -122,6 +133,7 @@ def test_what_is_wrong_is_told_and_told_once_over_a_kill(tmp_path: Path) -> None
         # then it is told, by both channels that want it
         until(lambda: scaled in there.told("/ops"), "it is not told")
         until(lambda: len(there.box.mails) > 1, "no e-mail came")
+        until(lambda: noted(product, "guarantees_scaled") >= {"ops", "mail"}, "that it is told is not kept")
         # and after another kill it is not told again, while what is new is
         product.interrupt(signal.SIGKILL)
         product.wait()
@@ -140,6 +152,8 @@ def test_what_is_wrong_is_told_and_told_once_over_a_kill(tmp_path: Path) -> None
         assert listed(product, "resolved").keys() >= {"guarantees_scaled"}
         product.cli("alerts", "silence", listed(product, "firing")["budget_hard"]["id"], "--for", "1h")
         assert listed(product, "firing")["budget_hard"]["silenced_until_ns"] is not None
+        product.cli("alerts", "unsilence", listed(product, "firing")["budget_hard"]["id"])
+        assert listed(product, "firing")["budget_hard"]["silenced_until_ns"] is None
         metrics = product.get("/metrics")
         assert 'commonpool_alerts{alert="budget_hard",severity="critical"} 1' in metrics
         assert 'commonpool_alert_messages_total{channel="ops",outcome="delivered"}' in metrics

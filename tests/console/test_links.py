@@ -2,10 +2,13 @@
 
 import html
 import re
+from pathlib import Path
 
 import pytest
 
+import commonpool.console
 from commonpool.access.callers import Caller, by_admin_key
+from commonpool.console.links import Links, anchor
 from tests.console.visitor import visiting, words
 from tests.security.matrix_world import FOREIGN, OWN, things, world
 
@@ -20,6 +23,11 @@ ROLES = {
     "viewer in a tenant": by_admin_key("k8", "viewer", OWN),
 }
 REFUSED = {401, 403, 404}
+# Pages of a time in which there is something to link to.
+MORE = ("/requests?span=7d", "/loans?range=30d", "/loans?period=2026-12", "/bills?period=2026-12", "/jobs?all=true")
+TEMPLATES = Path(commonpool.console.__file__).parent / "templates"
+# Where a link is written that leads nowhere else than to where its reader is, to the log-in page, or along the menu.
+WRITTEN = {"frame.html", "refused.html"}
 
 
 def links(page: str) -> set[str]:
@@ -37,11 +45,35 @@ def test_no_link_of_the_menus_pages_leads_to_a_refusal(role: str, caller: Caller
         assert seen["/"].is_success, role
         for path in links(seen["/"].text):
             seen[path] = remote.get(path)
+        seen |= {path: page for path in MORE if (page := remote.get(path)).is_success}
         for path in {each for page in tuple(seen.values()) for each in links(page.text)} - seen.keys():
             seen[path] = remote.get(path)
         refused = {path: page.status_code for path, page in seen.items() if page.status_code in REFUSED}
     assert not refused
     assert len(seen) > 1
+
+
+def test_no_template_writes_a_link_by_itself() -> None:
+    """They have `link` and `way`, which ask whether the reader may go there."""
+    for file in TEMPLATES.glob("*.html"):
+        written = re.findall(r'<a\b[^>]*href="(?!#|{{ to }}" download)', file.read_text("utf-8"))
+        assert file.name in WRITTEN or not written, file.name
+
+
+def test_a_link_is_of_the_page_that_its_address_names() -> None:
+    there = Links([("/", "first"), ("/jobs/new", "new"), ("/jobs/{id}", "job"), ("/keys", "keys")])
+    assert there.find("/jobs/new?tenant=a") == ("new", {"tenant": "a"})
+    assert there.find("/jobs/j%201?tenant=a#log") == ("job", {"tenant": "a", "id": "j%201"})
+    assert there.find("/jobs") is None
+    assert [there.above(path) for path in ("/keys/k/rotate", "/jobs/x/cancel", "/keys", "/")] == [
+        "/keys",
+        "/jobs/x",
+        "/",
+        "/",
+    ]
+    assert anchor("/a?b=1&c=2", "<b>", rel="next") == '<a href="/a?b=1&amp;c=2" rel="next">&lt;b&gt;</a>'
+    assert anchor("", "<b>") == "&lt;b&gt;"
+    assert anchor("", "7", kind="warn") == '<span class="warn">7</span>'
 
 
 def test_finance_knows_whose_bills_there_are_and_not_how_they_stand() -> None:

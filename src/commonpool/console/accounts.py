@@ -3,6 +3,7 @@
 from starlette.responses import Response
 
 from commonpool.access.passwords import CHARS_MIN
+from commonpool.access.permissions import Permission
 from commonpool.api.wire import people as wire
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import Form, Page, View, together
@@ -78,7 +79,7 @@ def _of(view: View) -> str:
 
 
 PAGES = (
-    Page(HERE, "accounts", show, add),
+    Page(HERE, "accounts", show, add, needs=(Permission.MANAGE_ACCOUNTS,), platform=True),
     Page(f"{HERE}/{{name}}/password", "accounts", act=set_password),
     Page(f"{HERE}/{{name}}/disable", "accounts", act=disable),
     Page(f"{HERE}/{{name}}/enable", "accounts", act=enable),

@@ -54,5 +54,5 @@ async def verify(view: View) -> Response:
 
 PAGES = (
     Page("/audit", "audit", show, needs=(Permission.READ_AUDIT,), group="access", key="u"),
-    Page("/audit/verify", "audit", verify),
+    Page("/audit/verify", "audit", verify, needs=(Permission.READ_AUDIT,), platform=True),
 )

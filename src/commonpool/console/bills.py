@@ -192,7 +192,7 @@ async def close(view: View, form: Form) -> Response:
 
 PAGES = (
     Page("/bills", "bills", show, needs=(Permission.READ_BILLS,), group="money", key="b"),
-    Page("/bills/records", "bill_records", records),
-    Page("/bills/file/{form}", "bills", file),
+    Page("/bills/records", "bill_records", records, needs=(Permission.READ_BILLS,)),
+    Page("/bills/file/{form}", "bills", file, needs=(Permission.READ_BILLS,)),
     Page("/bills/close", "bills", act=close),
 )

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
+from commonpool.access.permissions import Permission
 from commonpool.api.wire import config as wire
 from commonpool.config import Kind
 from commonpool.console.asking import RefusedError
@@ -64,4 +65,4 @@ async def change(view: View, form: Form) -> Response:
     )
 
 
-PAGES = (Page(HERE, "configuration", show, change),)
+PAGES = (Page(HERE, "configuration", show, change, needs=(Permission.READ_CONFIG,), platform=True),)

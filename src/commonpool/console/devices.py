@@ -187,5 +187,5 @@ PAGES = (
     Page(
         "/devices", "devices", show, needs=(Permission.READ_NODES,), group="work", key="d", platform=True, shared=True
     ),
-    Page("/devices/place", "place", place, act=placed),
+    Page("/devices/place", "place", place, act=placed, needs=(Permission.READ_NODES,), platform=True),
 )

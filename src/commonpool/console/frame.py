@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 from zoneinfo import ZoneInfo
 
 import jinja2
 import msgspec
+from markupsafe import Markup
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -31,6 +32,7 @@ from commonpool.api.visits import headers_of
 from commonpool.api.wire import people as wire
 from commonpool.console import figures, files, languages, saying
 from commonpool.console.asking import Problem, RefusedError, Value, ask
+from commonpool.console.links import Links, anchor
 from commonpool.console.sharing import Shared
 from commonpool.core import story
 from commonpool.core.ledger import PLATFORM
@@ -77,6 +79,9 @@ class Page(msgspec.Struct, frozen=True):
     has a `group`, for whoever has one of the permissions it `needs`, anywhere or, where it is the `platform`'s, there;
     `key` is its letter after `g`. An `open` one is for everybody, and knows nobody.
     Of a `shared` one what is live follows from what the reader may do alone, so those who may the same share it.
+
+    Links lead to it for whoever may read it (`View.leads`), of the tenant that its path or query names; where there is
+    an `instead`, others are led there if they may read that.
     """
 
     path: str
@@ -89,6 +94,7 @@ class Page(msgspec.Struct, frozen=True):
     platform: bool = False
     open: bool = False
     shared: bool = False
+    instead: str = ""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -140,30 +146,40 @@ class View:
                 return tenant is None or each.tenants is None or tenant in each.tenants
         return False
 
-    def to_tenant(self, name: str) -> str:
-        """Where the reader finds a tenant: its page, or its bill, "" where neither is for the reader.
+    def reads(self, page: "Page", tenant: str | None = None) -> bool:
+        """Whether a page is for the reader: of this tenant, or of any."""
+        if page.platform:
+            return not page.needs or any(map(self.may_platform, page.needs))
+        return not page.needs or any(self.may(permission, tenant) for permission in page.needs)
 
-        A bill has the platform's own costs beside those of tenants.
+    def leads(self, to: str, tenant: str | None = None) -> str:
+        """The same address where what is there is for the reader, else another one where that is, else "".
+
+        `tenant` is whose it is, where the address does not say so. What is no page of the console is for everybody.
         """
-        if name == PLATFORM:
+        found = self._house.links.find(to)
+        if found is None:
+            return to
+        page, named = found
+        whose = tenant or named.get("tenant") or None
+        if "{tenant}" in page.path and not _is_tenant(whose or ""):
             return ""
-        if self.may(Permission.READ_STATUS, name):
-            return f"/tenants/{quote(name, safe='')}"
-        return f"/bills?{urlencode({'tenant': name})}" if self.may(Permission.READ_BILLS, name) else ""
+        if self.reads(page, whose):
+            return to
+        return self.leads(page.instead.format(tenant=quote(whose, safe=""))) if page.instead and whose else ""
 
-    def reads(self, page: "Page") -> bool:
-        """Whether a page of the menu is for the reader."""
-        able = self.may_platform if page.platform else self.may
-        return not page.needs or any(map(able, page.needs))
+    def link(self, to: str, words: object, tenant: str | None = None, kind: str = "", rel: str = "") -> Markup:
+        """A link, or its words alone where it would lead to a refusal."""
+        return anchor(self.leads(to, tenant), words, kind, rel)
 
-    def reaches(self, to: str) -> bool:
-        """Whether an address is of a page that is for the reader, as far as that is known before it is asked for."""
-        menu = "/" + urlsplit(to).path.strip("/").partition("/")[0]
-        return all(self.reads(page) for page in self._house.pages if page.path == menu)
+    def way(self, to: str, words: object, tenant: str | None = None) -> Markup:
+        """A link, or nothing where it would lead to a refusal."""
+        return anchor(to, words) if self.leads(to, tenant) else Markup()
 
     def home(self) -> str:
-        """The first page of the reader's menu."""
-        return next((page.path for pages in self._house.menu(self).values() for page in pages), "/login")
+        """The first page of the reader's menu, but for what everybody may see of oneself; "" where there is none."""
+        menu = (page for pages in self._house.menu(self).values() for page in pages)
+        return next((page.path for page in menu if Permission.READ_SELF not in page.needs), "")
 
     def may_platform(self, permission: str) -> bool:
         """Whether the reader has this permission for what is the platform's."""
@@ -229,6 +245,7 @@ class House:
     def __init__(self, pages: Sequence[Page], clock: Callable[[], int] = time.time_ns) -> None:
         self.pages = tuple(pages)
         self.clock = clock
+        self.links = Links((page.path, page) for page in self.pages if page.show is not None)
         self.shared = Shared(time.monotonic)
         self.words = languages.load()
         self.files = files.load()
@@ -271,6 +288,10 @@ class House:
             me=view.me,
             may=view.may,
             may_platform=view.may_platform,
+            home=view.home(),
+            leads=view.leads,
+            link=view.link,
+            way=view.way,
             t=view.words,
             say=lambda said: saying.sentence(view.words, said),
             look=view.look,
@@ -336,6 +357,11 @@ def _compiled() -> jinja2.BytecodeCache | None:
     with suppress(OSError):
         folder.mkdir(exist_ok=True)
     return jinja2.FileSystemBytecodeCache(str(folder)) if os.access(folder, os.W_OK) else None
+
+
+def _is_tenant(name: str) -> bool:
+    """Bills call the platform and groups by names that no tenant has (`core.statement.label`)."""
+    return name != PLATFORM and ":" not in name
 
 
 def _zone(name: str) -> ZoneInfo | None:

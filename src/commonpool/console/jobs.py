@@ -143,7 +143,7 @@ async def _form(view: View, form: Form, problem: Problem | None) -> Response:
 
 PAGES = (
     Page("/jobs", "jobs", show, needs=(Permission.READ_JOBS,), group="work", key="j", shared=True),
-    Page("/jobs/new", "new_job", new, act=submit),
-    Page("/jobs/{id}", "job", one, shared=True),
+    Page("/jobs/new", "new_job", new, act=submit, needs=(Permission.RUN_JOBS,)),
+    Page("/jobs/{id}", "job", one, needs=(Permission.READ_JOBS,), shared=True),
     Page("/jobs/{id}/cancel", "job", act=cancel),
 )

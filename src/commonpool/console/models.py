@@ -111,6 +111,6 @@ def _urgency(replica: ReplicaStatus) -> tuple[bool, str, str]:
 
 PAGES = (
     Page("/models", "models", show, needs=(Permission.READ_STATUS,), group="work", key="m", shared=True),
-    Page("/models/{name}", "model", one, shared=True),
+    Page("/models/{name}", "model", one, needs=(Permission.READ_STATUS,), shared=True),
     Page("/replicas", "replicas", replicas, needs=(Permission.READ_STATUS,), group="work", platform=True, shared=True),
 )

@@ -120,8 +120,8 @@ def layers(total: BillLine) -> list[tuple[str, int]]:
 
 
 async def show(view: View) -> Response:
-    if view.me is not None and not view.may(Permission.READ_STATUS):
-        return view.go(view.home())  # such as bills, for who may read nothing else
+    if not view.may(Permission.READ_STATUS) and (home := view.home()):
+        return view.go(home)  # such as bills, for who may read nothing else
     status = await view.get("/admin/v1/status", Status)
     since_ns = max(0, status.now_ns - DAY_NS) // WINDOW_NS * WINDOW_NS
     bills, usage = Permission.READ_BILLS, Permission.READ_USAGE

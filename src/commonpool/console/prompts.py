@@ -76,7 +76,7 @@ def _api(tenant: str) -> str:
 
 
 PAGES = (
-    Page(HERE, "prompts", show),
+    Page(HERE, "prompts", show, needs=(Permission.READ_PROMPTS, Permission.KEEP_PROMPTS)),
     Page(f"{HERE}/{{tenant}}", "prompts", act=switch),
-    Page(f"{HERE}/{{tenant}}/{{id}}", "prompts", one, delete),
+    Page(f"{HERE}/{{tenant}}/{{id}}", "prompts", one, delete, needs=(Permission.READ_PROMPTS,)),
 )

@@ -125,5 +125,5 @@ async def one(view: View) -> Response:
 
 PAGES = (
     Page("/requests", "requests", show, needs=(Permission.READ_USAGE,), group="work", key="r"),
-    Page("/requests/{id}", "request", one),
+    Page("/requests/{id}", "request", one, needs=(Permission.READ_REQUESTS,)),
 )

@@ -92,7 +92,7 @@ async def _names(view: View) -> Response:
 
 
 async def one(view: View) -> Response:
-    name = view.path["name"]
+    name = view.path["tenant"]
     span = spans.span(view)
     terms, status = await together(
         view.get(f"/admin/v1/tenants/{name}", TenantTerms), view.get("/admin/v1/status", Status)
@@ -138,5 +138,12 @@ def _set(own: Limits) -> dict[str, int]:
 
 PAGES = (
     Page("/tenants", "tenants", show, needs=(Permission.READ_TENANTS,), group="now", key="t", shared=True),
-    Page("/tenants/{name}", "tenant", one, shared=True),
+    Page(
+        "/tenants/{tenant}",
+        "tenant",
+        one,
+        needs=(Permission.READ_STATUS,),
+        shared=True,
+        instead="/bills?tenant={tenant}",
+    ),
 )

@@ -29,9 +29,23 @@ def add(local: TestClient, name: str = "bo", **fields: Any) -> dict[str, Any]:
 
 
 def test_the_life_of_an_account(local: TestClient, product: FakeOperations) -> None:
-    account = {"name": "bo", "kind": "person", "created_ns": NOW, "disabled_ns": None, "note": "", "roles": "viewer"}
+    account = {
+        "name": "bo",
+        "kind": "person",
+        "created_ns": NOW,
+        "disabled_ns": None,
+        "note": "",
+        "roles": "viewer",
+        "held": [{"role": "viewer", "tenant": None}],
+    }
     assert add(local) == account
-    assert add(local, "cy", note="on call") == {**account, "name": "cy", "note": "on call", "roles": "no role"}
+    assert add(local, "cy", note="on call") == {
+        **account,
+        "name": "cy",
+        "note": "on call",
+        "roles": "no role",
+        "held": [],
+    }
     assert local.delete(f"{ACCOUNTS}/cy").status_code == 200
     assert local.get(ACCOUNTS).json() == {"accounts": [account]}
     kept = product.store.account("bo")

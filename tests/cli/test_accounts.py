@@ -87,6 +87,7 @@ def test_a_service_is_told_how_it_gets_its_key(product: FakeOperations, capsys: 
             "disabled_ns": None,
             "note": "",
             "roles": "no role",
+            "held": [],
         }
         assert json.loads(capsys.readouterr().out) == {"accounts": [left]}
 

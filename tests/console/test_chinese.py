@@ -30,7 +30,7 @@ SEEN = """() => {
 # The product's name, names of the configuration and its keys, and what was noted beside a key when it was made.
 NAMES = re.compile(
     r"commonpool|OpenAI|made at the first start|machine room|platform team|Asia/Shanghai"
-    r"|\b(?:support|research|ops|helpdesk|papers|runbooks|chat|main|ann|account|interactive|batch|default|key|min"
+    r"|\b(?:support|research|ops|helpdesk|papers|runbooks|chat|main|ann|vera|account|interactive|batch|default|key|min"
     r"|headroom|reserved|limits|alerts|platform-admin|https?)\b"
     r"|node-\d\S*|chat-\d\S*|\w+[._/]\w[\w./-]*|\b[a-z0-9-]*\d[a-z0-9-]*\b"
 )

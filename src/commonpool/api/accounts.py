@@ -43,13 +43,15 @@ async def remove(operations: Operations, by: ByName, _: Who) -> wire.RemovedAcco
 
 
 def _view(operations: Operations, account: Account) -> wire.Account:
+    caller = operations.people().of_account(account)
     return wire.Account(
         account.name,
         account.kind,
         account.created_ns,
         account.disabled_ns,
         account.note,
-        operations.people().of_account(account).roles,
+        caller.roles,
+        tuple(wire.Held(binding.role, binding.tenant) for binding in caller.bindings),
     )
 
 

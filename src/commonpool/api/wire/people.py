@@ -16,7 +16,7 @@ Note = Annotated[str, msgspec.Meta(max_length=NOTE_CHARS_MAX, pattern=r"^[^\x00-
 class Account(msgspec.Struct, frozen=True):
     """An account of the product's own. `disabled_ns` is since when it may not be used, null while it may.
 
-    What it may do follows from `access.roles` of the configuration: `roles` are those as people read them.
+    What it may do follows from `access.roles` of the configuration: `held` are those, `roles` as people read them.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Account(msgspec.Struct, frozen=True):
     disabled_ns: Ns | None
     note: str
     roles: str
+    held: tuple["Held", ...] = ()
 
 
 class Accounts(msgspec.Struct, frozen=True):

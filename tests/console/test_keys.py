@@ -38,7 +38,8 @@ def test_a_secret_is_shown_once(product: FakeOperations) -> None:
     [
         ({"scope": "data", "tenant": "support", "app": "no-such"}, "does not exist for this key"),
         ({"scope": "data", "tenant": "support", "days": "0"}, "a key works for 1 to"),
-        ({"scope": "data", "tenant": "support", "days": "soon"}, "a key works for 1 to"),
+        ({"scope": "data", "tenant": "support", "days": "soon"}, "is not a whole number"),
+        ({"scope": "data", "tenant": "support", "days": "9" * 5000}, "is not a whole number"),
         ({"scope": "data", "tenant": "support", "networks": "here"}, "here"),
         ({"scope": "admin", "tenant": "support", "role": "king"}, "king"),
     ],

@@ -10,6 +10,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api.wire.keys import CreatedKey, Key, Keys, NewKey, Rotation
 from commonpool.api.wire.status import Status
 from commonpool.config.quantities import QuantityError, parse_duration
+from commonpool.console import asks
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import Form, Page, View, together
 from commonpool.core.model import NS_PER_HOUR
@@ -79,12 +80,12 @@ async def make(view: View, form: Form) -> Response:
 
 def _wanted(form: Form, now_ns: int) -> NewKey:
     """What the form asks for. Raises RefusedError."""
-    days = form.get("days")
-    if days and not (days.isascii() and days.isdigit() and 0 < int(days) <= DAYS_MAX):
-        raise RefusedError(400, f"a key works for 1 to {DAYS_MAX} days, not {days!r}; leave it empty for no end")
+    days = asks.number(form, "days", 0)
+    if form.get("days") and not 0 < days <= DAYS_MAX:
+        raise RefusedError(400, f"a key works for 1 to {DAYS_MAX} days, not {days}; leave it empty for no end")
     about = NewKey(
         tenant=form.get("tenant"),
-        expires_ns=now_ns + int(days) * DAY_NS if days else None,
+        expires_ns=now_ns + days * DAY_NS if days else None,
         note=form.get("note"),
         networks=tuple(form.get("networks").replace(",", " ").split()) or None,
     )

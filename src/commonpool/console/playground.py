@@ -6,7 +6,6 @@ else here either. What is sent is charged to its app like anything else (docs/ad
 """
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final
 
@@ -19,15 +18,16 @@ from commonpool.access.callers import APP
 from commonpool.access.permissions import Permission
 from commonpool.api.wire.people import Me
 from commonpool.api.wire.status import Status
+from commonpool.console import asks
 from commonpool.console.asking import RefusedError, ask
 from commonpool.console.frame import HEADERS, Form, Page, View
 
 AT_ONCE_MAX: Final = 16
+TOKENS: Final = 256
 TOKENS_MAX: Final = 4096
 PROMPT_CHARS_MAX: Final = 100_000
 FIRST_S: Final = 600.0  # a request may wait in the queue for as long as its promise says
 CONNECT_S: Final = 5.0
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Playground:
@@ -75,9 +75,9 @@ class Playground:
             raise RefusedError(400, "a request needs a key and a prompt")
         if len(prompt) > PROMPT_CHARS_MAX:
             raise RefusedError(400, f"the prompt has {len(prompt)} characters; at most {PROMPT_CHARS_MAX} go from here")
-        tokens = form.get("max_tokens", "256")
-        if not _NUMBER.fullmatch(tokens) or not 0 < int(tokens) <= TOKENS_MAX:
-            raise RefusedError(400, f"max_tokens is {tokens!r}; it is a number from 1 to {TOKENS_MAX}")
+        tokens = asks.number(form, "max_tokens", TOKENS)
+        if not 0 < tokens <= TOKENS_MAX:
+            raise RefusedError(400, f"max_tokens is {tokens}; it is a number from 1 to {TOKENS_MAX}")
         whose = await ask(view.request, "GET", "/admin/v1/me", Me, key=key)
         if [held.role for held in whose.roles] != [APP]:
             raise RefusedError(403, "this key is not the key of an app; make a data key on the page of keys")
@@ -87,7 +87,7 @@ class Playground:
         body = {
             "model": form.get("model"),
             "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": int(tokens),
+            "max_tokens": tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
         }

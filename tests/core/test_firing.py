@@ -57,6 +57,19 @@ def test_nothing_becomes_of_what_is_not_known() -> None:
     assert set(firing.pending) == {DOWN.id}
 
 
+def test_what_is_kept_though_it_is_gone_is_known() -> None:
+    firing = Firing((), 0)
+    firing.look([AWAY, SCALED, DOWN], 0)
+    assert firing.gone == frozenset()
+    firing.look([], 1, {"guarantees_scaled"})  # of which nothing is known
+    assert firing.gone == {AWAY.id}
+    firing.look([AWAY], 2)
+    assert firing.gone == frozenset()
+    firing.look([], 3)
+    firing.look([], 3 + MINUTE_NS)
+    assert (firing.gone, AWAY.id in firing.active) == (frozenset(), False)
+
+
 def test_the_sentence_is_the_newest() -> None:
     firing = Firing((), 0)
     firing.look([AWAY], 0)

@@ -78,6 +78,18 @@ def test_it_is_told_again_after_a_while_and_once_when_it_is_over() -> None:
     assert room.telling.of(episode.key) == {}
 
 
+def test_of_what_is_gone_nobody_is_told_that_it_fires() -> None:
+    told, new = fires(SCALED), fires(SOFT, MINUTE_NS)
+    room = Room(told)
+    room.tell(MINUTE_NS)
+    room.put(new)
+    later = 2 * NS_PER_HOUR
+    gone = {told.id, new.id}
+    assert room.telling.due(OPS, room.episodes, NOBODY, later, PACE, quiet=False, gone=gone) == []
+    room.put(over(told, later), over(new, later))
+    assert room.tell(later + MINUTE_NS) == [[("guarantees_scaled", True), ("budget_soft", True)]]
+
+
 def test_what_was_over_before_it_could_be_told_is_told_once() -> None:
     episode = fires(SCALED)
     room = Room(episode)

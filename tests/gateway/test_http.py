@@ -416,7 +416,7 @@ def test_what_the_core_has_a_record_of_is_not_told_a_second_time() -> None:
                 assert (await client.ask(post(chat()))).error["message"] == "The sentence of the core."
             here.desk.refusal = None
             here.engine.script = lambda call: call.answer(b"{}", 500)
-            assert (await client.ask(post(chat()))).status == 502
+            assert (await client.ask(post(chat()))).status == 500
             assert told == []
             # What it keeps no record of is.
             here.desk.refusal = (Reason.NO_JOURNAL, "The journal cannot be written.", None)

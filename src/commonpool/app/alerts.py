@@ -233,6 +233,7 @@ class Alerting:
                     severity=channel.severity.value,
                     failing_since_ns=states[name].failing_since_ns,
                     error=states[name].why,
+                    taken_ns=states[name].taken_ns,
                 )
                 for name, channel in channels.items()
                 if channel.tenant in scope
@@ -283,6 +284,7 @@ class Alerting:
             silenced_until_ns=None if silence is None else silence.until_ns,
             silenced_by="" if silence is None or foreign else silence.by,
             said=trouble.said,
+            gone=not over and trouble.id in self._alerts.firing.gone,
         )
 
 

@@ -41,7 +41,8 @@ def list_alerts(
     out.print(picture(out, shown) if shown else "nothing is wrong")
     for each in shown:
         if each.state == "firing":
-            out.print(show.clean(f"{each.id}: {each.sentence} {each.advice}"))
+            gone = " It is so no more, and over soon." if each.gone else ""
+            out.print(show.clean(f"{each.id}: {each.sentence}{gone or f' {each.advice}'}"))
     for channel in found.channels:
         if channel.failing_since_ns is not None:
             since = text.moment(channel.failing_since_ns)
@@ -116,7 +117,7 @@ def picture(out: "Console", found: tuple[wire.Alert, ...]) -> "RenderableType":
             each.id,
             each.name,
             each.severity,
-            each.state,
+            "firing, gone" if each.gone else each.state,
             each.tenant or text.NONE,
             ", ".join([*([f"pool {each.pool}"] if each.pool else []), *(f"{k} {v}" for k, v in each.about.items())]),
             text.moment(each.since_ns),

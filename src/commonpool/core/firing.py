@@ -68,6 +68,7 @@ class Firing:
         self.pending: dict[str, Pending] = {}
         self.active: dict[str, Episode] = {}
         self.ended: dict[tuple[str, int], Episode] = {}  # oldest end first
+        self.gone: frozenset[str] = frozenset()  # of what fires, what the last look knew to be there no more
         self.dropped = 0  # troubles that there was no room for
         self._last: dict[str, Episode] = {}  # of each alert, of those that ended
         for each in sorted(kept, key=lambda each: (each.ended_ns or 0, each.key)):
@@ -109,6 +110,9 @@ class Firing:
                 over = msgspec.structs.replace(episode, ended_ns=now)
                 self._end(over)
                 changed.append(over)
+        self.gone = frozenset(
+            key for key, each in self.active.items() if key not in seen and each.trouble.name not in unknown
+        )
         return changed
 
     def forget(self) -> list[Episode]:

@@ -4,11 +4,12 @@ What a channel is owed follows from the episodes and from what it was told; ther
 that was away is told how things stand when it is back, and what failed is worked out anew.
 
 Of an episode that it wants a channel is told that it fires, again after `repeat_ns` while it does, and once that it is
-resolved; of one that was over before it could be told, once that it was. What is due is told by pool, `group_wait_ns`
-after the first of it, all in one message.
+resolved; of one that was over before it could be told, once that it was. While its trouble is gone, and it fires on
+until that has lasted, nobody is told that it does. What is due is told by pool, `group_wait_ns` after the first of it,
+all in one message.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -156,17 +157,30 @@ class Telling:
         return struck
 
     def due(
-        self, route: Route, episodes: Mapping[Key, Episode], silences: Silences, now: int, pace: Pace, *, quiet: bool
+        self,
+        route: Route,
+        episodes: Mapping[Key, Episode],
+        silences: Silences,
+        now: int,
+        pace: Pace,
+        *,
+        quiet: bool,
+        gone: Collection[str] = (),
     ) -> list[Message]:
-        """The messages that a channel is to have now; in `quiet` hours of what is critical alone, of the rest later."""
+        """The messages that a channel is to have now; in `quiet` hours of what is critical alone, of the rest later.
+
+        `gone` are the alerts that fire, and of which the trouble is not there now.
+        """
         groups: dict[str, list[tuple[int, Item]]] = {}
         for key, told in self._told.get(route.channel, {}).items():
             episode = episodes.get(key)
             if episode is None or (quiet and episode.trouble.condition.severity is not Severity.CRITICAL):
                 continue
             since = _due_since(episode, told, pace.repeat_ns)
-            silenced = episode.ended_ns is None and silences.of(episode.id, route.tenant, now) is not None
-            if since <= now and not silenced:
+            held = episode.ended_ns is None and (
+                episode.id in gone or silences.of(episode.id, route.tenant, now) is not None
+            )
+            if since <= now and not held:
                 item = Item(episode, again=told != NEVER and episode.ended_ns is None)
                 groups.setdefault(episode.trouble.pool, []).append((since, item))
         found = []

@@ -62,10 +62,10 @@ class Gateway:
 
     `clock` gives nanoseconds since the epoch, for what is recorded; `monotonic` those that time-outs are measured by.
     `ready` says whether every model has a replica, or a sentence why not. `limits` gives the rate-limit header lines of
-    a tenant, an app and a key, each with its end. `failed(status, code)` hears of each error that is answered
-    and of which the core keeps no record, `slowed(tenant, why)` of each that is held back, `spoken` of all that is asked and answered of the tenants of
-    `log_prompts`. `later` keeps what is answered later; without it nothing is. `traces` begins the traces of
-    requests; None: there are none but those of clients, which are passed on.
+    a tenant, an app and a key, each with its end. `failed(status, code)` hears of each error that is answered and of
+    which the core keeps no record, `slowed(tenant, why)` of each that is held back, `spoken` of all that is asked and
+    answered of the tenants of `log_prompts`. `later` keeps what is answered later; without it nothing is. `traces`
+    begins the traces of requests; None: there are none but those of clients, which are passed on.
     """
 
     def __init__(

@@ -155,6 +155,39 @@ async def test_it_is_told_after_a_short_wait_and_once_it_is_over() -> None:
 
 
 @story
+async def test_what_is_so_no_more_is_not_told_again_while_it_is_kept() -> None:
+    room = Room()
+    settings = msgspec.structs.replace(room.config.alerts, repeat_ns=MINUTE_NS)
+    room.config = msgspec.structs.replace(room.config, alerts=settings)
+    for _ in range(3):  # it comes and goes, so it is kept longer and longer
+        room.put(budgets={"a": SPENT})
+        await room.look(1)
+        await room.look(WAIT)
+        if room.alerts.firing.active[_only(room)].flaps < 2:
+            room.put()
+            await room.look(1)
+            await room.look(20 * MINUTE_NS)
+            await room.look(WAIT)
+    letters = len(room.courier.letters)
+    assert room.courier.told()[-1] == [("budget_hard", "on")]
+    room.put()
+    await room.look(1)
+    assert room.alerts.firing.gone == {_only(room)}
+    await room.look(MINUTE_NS + WAIT)
+    await room.look(MINUTE_NS)
+    assert room.alerts.firing.gone == {_only(room)}
+    assert len(room.courier.letters) == letters
+    room.put(budgets={"a": SPENT})
+    await room.look(WAIT)
+    assert room.courier.told()[letters:] == [[("budget_hard", "on")]]
+
+
+def _only(room: Room) -> str:
+    (alert,) = room.alerts.firing.active
+    return alert
+
+
+@story
 async def test_a_restart_tells_nothing_again_and_forgets_nothing() -> None:
     room = Room()
     room.put(pools=[SCALED], budgets={"a": SPENT})

@@ -13,7 +13,7 @@ class Alert(msgspec.Struct, frozen=True):
     `state` is "pending" where it has not lasted for long enough yet, then "firing" from `fired_ns`, "resolved" from
     `ended_ns`. `tenant` is whose it is, "" for the platform's; `about` says of what it is. `silenced_until_ns` is until
     when the caller's channels are not told of it, None where they are. `said` is the sentence by its name, None where
-    somebody else has said it.
+    somebody else has said it. `gone`: it is so no more, and fires on until that has lasted; nobody is told of it then.
     """
 
     id: str
@@ -31,10 +31,14 @@ class Alert(msgspec.Struct, frozen=True):
     silenced_until_ns: int | None = None
     silenced_by: str = ""
     said: Said | None = None
+    gone: bool = False
 
 
 class AlertChannel(msgspec.Struct, frozen=True):
-    """Where alerts are told. While that fails, since when and why; `failing_since_ns` is None while it does not."""
+    """Where alerts are told. While that fails, since when and why; `failing_since_ns` is None while it does not.
+
+    `taken_ns` is when it took something last; None: nothing since the product started.
+    """
 
     name: str
     kind: str
@@ -42,6 +46,7 @@ class AlertChannel(msgspec.Struct, frozen=True):
     severity: str
     failing_since_ns: int | None = None
     error: str = ""
+    taken_ns: int | None = None
 
 
 class Alerts(msgspec.Struct, frozen=True):

@@ -40,13 +40,16 @@ log = structlog.get_logger()
 
 
 class ChannelState(msgspec.Struct):
-    """How telling a channel goes. `failing_since_ns` and `why` are there while it fails; `next_ns` is the next try."""
+    """How telling a channel goes. `failing_since_ns` and `why` are there while it fails; `next_ns` is the next try, and
+    `taken_ns` when it took something last.
+    """
 
     busy: bool = False
     failures: int = 0
     failing_since_ns: int | None = None
     why: str = ""
     next_ns: int = 0
+    taken_ns: int | None = None
 
 
 class Alerts:
@@ -200,7 +203,8 @@ class Alerts:
             return
         self._unsaved.update(dict.fromkeys(self._telling.settle(route, episodes, self.silences, now)))
         pace = Pace(settings.group_wait_ns, settings.repeat_ns)
-        found = self._telling.due(route, episodes, self.silences, now, pace, quiet=is_quiet(settings, now))
+        quiet, gone = is_quiet(settings, now), self.firing.gone
+        found = self._telling.due(route, episodes, self.silences, now, pace, quiet=quiet, gone=gone)
         if found:
             state.busy = True
             task = asyncio.ensure_future(self._deliver(settings, found, now))
@@ -239,6 +243,7 @@ class Alerts:
         if state.failing_since_ns is not None:
             log.info("alerts are delivered again", channel=channel.name)
         state.failing_since_ns, state.why, state.failures, state.next_ns = None, "", 0, 0
+        state.taken_ns = self._clock()
         self.outcomes[channel.name, "delivered"] += 1
 
     # -- what people ask -----------------------------------------------------------------------------------------------

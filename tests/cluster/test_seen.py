@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -169,6 +170,31 @@ def test_the_console_shows_the_cluster_and_its_playground_reaches_a_gateway(town
         said = answer.read().decode()
     assert any(replica["node"] in said for replica in town.replicas().values())
     assert said.endswith("data: [DONE]\n\n")
+
+
+def test_a_gateway_that_cannot_listen_is_an_alert_and_listens_as_soon_as_it_can(town: Town) -> None:
+    host = town.hosts[2]
+    taken: list[socket.socket] = []
+
+    def take() -> bool:
+        """Its port, which is free in the moment in which its process is gone."""
+        taken.append(socket.create_server((host, int(town.gateway_url(host).rpartition(":")[2]))))
+        return True
+
+    def away() -> list[str]:
+        alerts = town.get("/admin/v1/alerts")["alerts"]
+        return [each["sentence"] for each in alerts if each["name"] == "gateway_away" and each["state"] != "resolved"]
+
+    town.kill_gateway(host)
+    town.until(take)
+    try:
+        town.until(lambda: any("cannot listen" in said and f"node {host}" in said for said in away()))
+        assert total(town, "commonpool_gateway_listening", node=host) == 0
+        assert total(town, "commonpool_gateway_listening") == len(town.hosts) - 1
+    finally:
+        taken[0].close()
+    town.until(lambda: total(town, "commonpool_gateway_listening") == len(town.hosts))
+    assert {answer.status for answer in town.ask_all((host, "now", "support"))} == {200}
 
 
 def test_who_follows_a_request_goes_on_when_the_core_is_another_one(town: Town) -> None:

@@ -59,10 +59,12 @@ tenants:
     apps: {{default: {{cost_center: CC-2}}}}
   single:
     tenant: {{guaranteed: 0_gpu, elastic_cap: 16_gpu}}
+    queue: {{max_wait: 1h}}  # whatever was learned of how long requests take
     limits: {{concurrent_requests: 1}}
     apps: {{default: {{cost_center: CC-3}}}}
   hurried:
     tenant: {{guaranteed: 0_gpu, elastic_cap: 16_gpu}}
+    queue: {{max_wait: 1h}}
     limits: {{requests: 5/min}}
     apps: {{default: {{cost_center: CC-4}}}}
 """

@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from commonpool.console import PAGES
 from tests.console.conftest import Visitor
-from tests.console.world import World
+from tests.console.world import PASSWORD, World
 
 # Pages without a name of something in their path; the others are reached from these.
 NAMED = ("/tenants/support", "/models/chat")
@@ -55,12 +55,16 @@ def test_a_loan_appears_and_returns_without_a_reload(running: World, visitor: Vi
 
 def test_who_may_not_is_told_so(running: World, visitor: Visitor) -> None:
     page = visitor.page
-    answer = page.goto("/")
-    assert answer is not None
-    assert answer.status == 401
-    expect(page.locator("h1")).to_have_text("Log in first")
-    page.get_by_role("link", name="Log in").last.click()
+    page.goto("/bills?by=model")
     expect(page).to_have_url(re.compile(r"/login\?next="))
+    page.fill("[name=name]", "bo")
+    page.fill("[name=password]", "not the one")
+    page.click("main button")
+    expect(page.locator("[name=name]")).to_have_value("bo")
+    page.fill("[name=password]", PASSWORD)
+    page.click("main button")
+    expect(page).to_have_url(f"{visitor.url}/bills?by=model")  # where they wanted to go
+    page.context.clear_cookies()
     page = visitor.log_in("vera")  # who has an account, and no role
     expect(page.locator("h1")).to_have_text("Not allowed")
     del running
@@ -86,6 +90,18 @@ def test_language_theme_zone_and_keys(visitor: Visitor) -> None:
     expect(page.locator("h1")).to_have_text("Playground")
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
+
+
+def test_that_figures_are_old_is_in_sight(visitor: Visitor) -> None:
+    page = visitor.log_in("ann")
+    page.set_viewport_size({"width": 390, "height": 500})
+    page.evaluate("scrollTo(0, 600)")
+    page.route("**/*", lambda route: route.abort())
+    page.keyboard.press("r")
+    expect(page.locator("#stale")).to_be_in_viewport(ratio=1)
+    page.unroute_all()
+    page.keyboard.press("r")
+    expect(page.locator("#stale")).to_be_hidden()
 
 
 def test_the_playground_asks_as_the_app_of_the_key(running: World, visitor: Visitor) -> None:

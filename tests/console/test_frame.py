@@ -4,9 +4,13 @@ import re
 
 import pytest
 
+from commonpool import console
+from commonpool.api import routes
 from tests.api.caller import TestClient
 from tests.api.fakes import ADMIN, TENANT, FakeOperations
 from tests.console.visitor import OWN_PAGE, visiting, words
+
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 @pytest.fixture
@@ -93,6 +97,23 @@ def test_caller_from_elsewhere_is_told_how_to_come(product: FakeOperations) -> N
         assert remote.get("/", headers={"authorization": ADMIN.decode()}).status_code == 200
 
 
+def test_who_opens_a_page_without_a_credential_logs_in_first(product: FakeOperations) -> None:
+    with visiting(product, "192.0.2.7") as remote:
+        answer = remote.get("/bills?by=model", headers=BROWSER, follow_redirects=False)
+        assert answer.headers["location"] == "/login?next=%2Fbills%3Fby%3Dmodel"
+        wrong = {**BROWSER, "authorization": "Bearer cp_wrong"}
+        assert remote.get("/bills", headers=wrong, follow_redirects=False).status_code == 401
+        refresh = {**BROWSER, "hx-request": "true"}
+        assert remote.get("/bills", headers=refresh, follow_redirects=False).status_code == 401
+
+
+def test_the_tunnel_is_to_where_the_product_listens(product: FakeOperations) -> None:
+    application = routes.application(product, console.routes(product.now_ns))
+    with TestClient(application, base_url="http://pool.example:18081", client=("192.0.2.7", 50000)) as remote:
+        for page in ("/", "/login"):
+            assert "ssh -L 18081:127.0.0.1:18081 HOST" in words(remote.get(page).text)
+
+
 def test_a_refresh_is_what_is_live_alone(product: FakeOperations) -> None:
     with visiting(product) as local:
         whole, part = local.get("/"), local.get("/", headers={"hx-request": "true"})
@@ -111,3 +132,29 @@ def test_only_a_message_of_ours_is_said(product: FakeOperations) -> None:
 def test_the_console_is_no_part_of_the_described_api(product: FakeOperations) -> None:
     with visiting(product) as local:
         assert "/" not in local.get("/openapi.json").json()["paths"]
+
+
+def test_a_browser_is_shown_a_page_where_there_is_nothing(product: FakeOperations) -> None:
+    with visiting(product) as local:
+        page = local.get("/nothing/here", headers=BROWSER)
+        assert page.status_code == 404
+        assert "Not found" in words(page.text)
+        assert "On to: Overview" in words(page.text)
+        assert local.get("/nothing/here").json()["error"]["code"] == "not_found"  # as a program asks
+        assert local.get("/admin/v1/nothing", headers=BROWSER).json()["error"]["code"] == "not_found"
+        assert local.post("/nothing/here", headers=BROWSER).status_code == 404
+        assert local.post("/healthz", headers=BROWSER).status_code == 405
+
+
+def test_the_address_of_a_form_leads_to_the_page_that_has_it(product: FakeOperations) -> None:
+    with visiting(product) as local:
+        for form, page in (
+            ("/advice/grant", "/advice"),
+            ("/keys/k1/rotate", "/keys"),
+            ("/alerts/a1/silence", "/alerts"),
+            ("/look", "/"),
+        ):
+            answer = local.get(form, headers=BROWSER, follow_redirects=False)
+            assert (answer.status_code, answer.headers["location"]) == (303, page)
+        refused = local.post("/advice/grant", data={"tenant": "support", "gpus": "many"}, headers=OWN_PAGE)
+        assert '<input type="hidden" name="next" value="/advice">' in refused.text

@@ -62,7 +62,7 @@ TERMS = {
 # Other words for the same terms.
 NOT_SO = {"zh": ("保底", "借贷", "贷款", "出借所得", "作业", "令牌", "token", "资源组")}
 # Names, units and marks that are the same in every language.
-SAME = re.compile(r"commonpool|HOST|ssh -L 8081:127\.0\.0\.1:8081|http://127\.0\.0\.1:8081/|\b[a-z]\b|GPU|p50|p99|API")
+SAME = re.compile(r"commonpool|HOST|ssh -L|http://127\.0\.0\.1:|\b[a-z]\b|GPU|p50|p99|API")
 
 
 def own(words: Words) -> set[str]:

@@ -141,9 +141,7 @@ class People:
         """Log in to an account. Raises CredentialError, TooManyGuessesError, OpenLineError, StoreError."""
         secure = self.is_secure(visit)
         if not secure and not visit.here:
-            raise OpenLineError(
-                "passwords do not go over an open line; use https, or a tunnel like ssh -L 8081:127.0.0.1:8081"
-            )
+            raise OpenLineError("passwords do not go over an open line; use https, or a tunnel to this port (ssh -L)")
         guess = self._guesses.take(name[:NAME_CHARS_MAX] or "-", visit.address, self._clock())
         account = await self.accounts.proven(name, password)
         if account is None:

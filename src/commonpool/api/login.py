@@ -26,7 +26,7 @@ from commonpool.api.http import HTML, SAFE
 from commonpool.api.languages import COOKIE, LANGUAGES, Words, chosen, keep, load
 from commonpool.api.operations import OperationError, Operations, UnavailableError
 from commonpool.api.refusals import headers_of, refusal
-from commonpool.api.visits import visit_of
+from commonpool.api.visits import port_of, visit_of
 from commonpool.store.contract import StoreError
 
 LOGIN, OIDC, LOGOUT, PASSWORD = "/login", "/login/oidc", "/logout", "/login/password"
@@ -111,7 +111,7 @@ class _Pages:
             opened = await self._people.log_in(name, form.get("password", ""), visit)
         except AccessError as error:
             await sessions.refused(self._operations, visit, LOGIN, name)
-            return self._refused(request, error, after=after)
+            return self._refused(request, error, after=after, name=name)
         sessions.note(self._operations, visit, LOGIN, opened.caller, allowed=True)
         return _onward(after, opened.cookie)
 
@@ -163,6 +163,8 @@ class _Pages:
             "me": None,
             "onward": "",
             "after": "/",
+            "name": "",
+            "port": port_of(request),
             "issuer": host(issuer) if issuer else "",
             "open_line": not (visit.here or self._people.is_secure(visit)),
         }

@@ -12,6 +12,12 @@ def visit_of(request: Request) -> Visit:
     return came(peer, headers_of(request), tls=request.url.scheme == "https")
 
 
+def port_of(request: Request) -> int:
+    """The port on which the control plane listens, whatever stands before it."""
+    server = request.scope.get("server") or ("", None)
+    return int(server[1] or 0)
+
+
 def headers_of(request: Request) -> dict[str, str]:
     """The headers with lower-case names. A name sent twice is joined, so that no second value goes unseen."""
     found: dict[str, str] = {}

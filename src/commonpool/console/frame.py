@@ -28,11 +28,12 @@ from commonpool.access import browsers
 from commonpool.access.permissions import Permission
 from commonpool.api.languages import COOKIE, LANGUAGES, Words, chosen
 from commonpool.api.login import FORMS
-from commonpool.api.visits import headers_of
+from commonpool.api.visits import headers_of, port_of
 from commonpool.api.wire import people as wire
 from commonpool.console import figures, files, languages, saying
 from commonpool.console.asking import Problem, RefusedError, Value, ask
 from commonpool.console.links import Links, anchor
+from commonpool.console.lost import Lost
 from commonpool.console.sharing import Shared
 from commonpool.core import story
 from commonpool.core.ledger import PLATFORM
@@ -43,7 +44,9 @@ FORM_BYTES_MAX: Final = 1024 * 1024  # a configuration in a text area fits
 FIELDS_MAX: Final = 200
 SEE_OTHER: Final = 303
 ACCEPTED: Final = 202
+UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
 SHOWN_S: Final = 4.0  # how old a refresh may be that somebody else has asked for
 WITHIN_S: Final = 0.15  # a page waits so long for a part of it: a first screen is there within 0.3 s
 SLOW_S: Final = 180.0  # how old an answer may be that changes slowly; the books are closed by the hour
@@ -133,6 +136,11 @@ class View:
     @property
     def query(self) -> Mapping[str, str]:
         return self.request.query_params
+
+    @property
+    def port(self) -> int:
+        """Of the control plane, as it listens."""
+        return port_of(self.request)
 
     @property
     def refreshes(self) -> bool:
@@ -276,7 +284,13 @@ class House:
                 made.append(Route(page.path, self._served(page, page.show), methods=["GET"]))
             if page.act is not None:
                 made.append(Route(page.path, self._served(page, _of_form(page.act)), methods=["POST"]))
-        return made
+            if page.show is None:
+                made.append(Route(page.path, self._back, methods=["GET"]))
+        return [*made, Lost(self._served(LOST, _nothing_here))]
+
+    async def _back(self, request: Request) -> Response:
+        """Who opens the address of a form, after it was refused, is led to the page that has it."""
+        return RedirectResponse(self.links.above(request.url.path), SEE_OTHER, HEADERS)
 
     def render(self, template: str, view: View, layout: str, values: Mapping[str, Any]) -> str:
         zone = view.look.zone
@@ -295,7 +309,7 @@ class House:
             t=view.words,
             say=lambda said: saying.sentence(view.words, said),
             look=view.look,
-            here=quote(view.request.url.path) + (f"?{urlencode(query)}" if query else ""),
+            here=self._here(view) + (f"?{urlencode(query)}" if query else ""),
             menu=self.menu(view),
             said=said if view.words.has(said) else "",
             moment=lambda at_ns: figures.moment(at_ns, zone),
@@ -303,6 +317,11 @@ class House:
             day=lambda at_ns: figures.day(at_ns, zone),
             **values,
         )
+
+    def _here(self, view: View) -> str:
+        """Where the reader is, for links back: of what a form was answered, the page that has the form."""
+        path = view.request.url.path
+        return quote(path if view.page.show is not None else self.links.above(path))
 
     def menu(self, view: View) -> dict[str, list[Page]]:
         """The pages that are for the reader, by group."""
@@ -326,6 +345,9 @@ class House:
             except ClientDisconnect:
                 return Response(status_code=400)  # nobody reads it
             except RefusedError as error:
+                if error.status == UNAUTHORIZED and _logs_in(view):
+                    url = request.url
+                    return view.go("/login?" + urlencode({"next": url.path + (f"?{url.query}" if url.query else "")}))
                 return self._refused(view, error)
             except Exception:
                 log.exception("the page %s failed", request.url.path)
@@ -370,6 +392,20 @@ def _zone(name: str) -> ZoneInfo | None:
         return ZoneInfo(name) if _ZONE.fullmatch(name) else None
     except (KeyError, ValueError, OSError):
         return None
+
+
+async def _nothing_here(view: View) -> Response:
+    raise RefusedError(NOT_FOUND, f"there is nothing at {view.request.url.path!r}")
+
+
+LOST: Final = Page("/{path:path}", "frame", _nothing_here)
+
+
+def _logs_in(view: View) -> bool:
+    """Whether it is somebody with a browser who opens a page and has shown nothing: the log-in form is next."""
+    headers = view.request.headers
+    shown = "authorization" in headers or "hx-request" in headers or view.request.method != "GET"
+    return not shown and "text/html" in headers.get("accept", "")
 
 
 def _of_form(act: Act) -> Show:

@@ -6,12 +6,14 @@ import msgspec
 import pytest
 
 from commonpool.api.wire import status as wire
-from commonpool.console import overview, platform
+from commonpool.console import figures, overview, platform
 from commonpool.core.burn import RULES, Burn, Promise, Rule
 from commonpool.core.model import NS_PER_HOUR
 from commonpool.core.waits import Spread
+from tests.api.books import at
 from tests.api.fakes import LOAN, TENANT, FakeOperations
 from tests.console.visitor import visiting, words
+from tests.security.matrix_world import FOREIGN, OWN, things, world
 
 S = 10**9
 
@@ -115,3 +117,31 @@ def test_what_takes_long_is_said_and_the_rest_is_there(product: FakeOperations) 
     assert answer.status_code == 200
     assert "This is being worked out; it appears by itself." in words(answer.text)
     assert "Top models" in words(answer.text)
+
+
+def test_whom_bills_are_not_for_sees_what_work_cost() -> None:
+    product = world()
+    product.now = at("2027-01-01 12:00")
+    own, foreign = things(OWN), things(FOREIGN)
+    for role in ("developer", "viewer in a tenant"):
+        with visiting(product, "192.0.2.7", authorization=f"Bearer {role}") as remote:
+            page = remote.get("/").text
+            shown = words(page)
+            assert "What work cost" in shown
+            assert "Cost in four layers" not in shown
+            assert "Not shown: your role does not include it." not in shown
+            cost = figures.money(remote.get("/admin/v1/usage").json()["total"]["cost_micro"], "EUR")
+            assert cost != figures.money(0, "EUR")
+            assert cost in section(page, "spent")
+            assert cost in section(page, "apps")
+            assert cost in section(page, "models")
+            assert own.app in section(page, "apps")
+            assert foreign.app not in page
+            assert cost in section(remote.get(f"/tenants/{OWN}?range=7d").text, "cost")
+            assert 'id="quotas"' not in remote.get("/advice").text
+    with visiting(product, "192.0.2.7", authorization="Bearer tenant-admin") as remote:
+        assert "Cost in four layers" in words(remote.get("/").text)
+
+
+def section(page: str, name: str) -> str:
+    return page.partition(f'id="{name}"')[2].partition("</section>")[0]

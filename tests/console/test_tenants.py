@@ -87,9 +87,10 @@ def test_a_tenant_is_not_shown_another_one(product: FakeOperations) -> None:
         assert "support" not in words(local.get("/tenants").text)
 
 
-def test_what_a_role_does_not_include_is_said_beside_what_it_does(product: FakeOperations) -> None:
+def test_whom_the_bill_is_not_for_sees_what_work_cost(product: FakeOperations) -> None:
     product.callers[ADMIN] = by_admin_key("k", "viewer", "support")
     with visiting(product, authorization=ADMIN.decode()) as local:
         page = local.get("/tenants/support").text
-    assert "Not shown: your role does not include it." in words(page)  # its cost
+    assert "What work cost" in words(page)  # and not the bill, with shared costs
+    assert "Cost so far" not in words(page)
     assert "/bills?tenant=support" not in page.replace("&amp;", "&").split('id="cost"')[0].split("<main")[1]

@@ -48,6 +48,11 @@ def money(micro: int | None, currency: str) -> str:
     return f"{Decimal(micro).scaleb(-6):,.{places}f} {currency}"
 
 
+def per_million(micro: int, count: int) -> int | None:
+    """What a million of them cost, of which so many cost this; of none nothing is known."""
+    return micro * 10**6 // count if count else None
+
+
 def amount(micro: int | None) -> str:
     """`12.50`: money in a column whose head says the currency."""
     return NONE if micro is None else money(micro, "").rstrip()

@@ -9,6 +9,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api.wire.bill import BillLine, BillTable, ReconciliationTable
 from commonpool.api.wire.decisions import Decisions
 from commonpool.api.wire.status import Status, TenantStatus
+from commonpool.api.wire.usage import UsageRow, UsageTable
 from commonpool.api.wire.waits import Promises, WaitTable
 from commonpool.console.asking import Problem
 from commonpool.console.frame import Page, View, together
@@ -115,6 +116,22 @@ def costly(lines: Sequence[BillLine]) -> list[BillLine]:
     return sorted(named, key=lambda line: (-line.total_micro, line.group))[:ROWS_MAX]
 
 
+def spent(rows: Sequence[UsageRow]) -> list[UsageRow]:
+    """The same of use, for whom bills are not."""
+    named = [row for row in rows if all(row.group) and row.cost_micro > 0]
+    return sorted(named, key=lambda row: (-row.cost_micro, row.group))[:ROWS_MAX]
+
+
+async def use(view: View, by: str, length_ns: int, tenant: str = "") -> UsageTable | Problem | None:
+    """What work of the last so long cost at list prices, for whom bills are not; None for whom they are."""
+    if view.may(Permission.READ_BILLS, tenant or None):
+        return None
+    since_ns = max(0, view.now_ns - length_ns) // WINDOW_NS * WINDOW_NS
+    return await view.slow(
+        Permission.READ_USAGE, "/admin/v1/usage", UsageTable, by=by, tenant=tenant, since_ns=since_ns
+    )
+
+
 def layers(total: BillLine) -> list[tuple[str, int]]:
     return [(layer, total.layers.get(layer, 0)) for layer in LAYERS]
 
@@ -125,13 +142,15 @@ async def show(view: View) -> Response:
     status = await view.get("/admin/v1/status", Status)
     since_ns = max(0, status.now_ns - DAY_NS) // WINDOW_NS * WINDOW_NS
     bills, usage = Permission.READ_BILLS, Permission.READ_USAGE
-    promises, waits, bill, apps, models, decisions = await together(
+    promises, waits, bill, apps, models, decisions, apps_used, models_used = await together(
         view.wish(usage, "/admin/v1/promises", Promises),
         view.slow(usage, "/admin/v1/waits", WaitTable, by="tier", since_ns=since_ns),
         view.slow(bills, "/admin/v1/bill", BillTable, by="tenant"),
         view.slow(bills, "/admin/v1/bill", BillTable, by="tenant,app"),
         view.slow(bills, "/admin/v1/bill", BillTable, by="model"),
         view.wish(Permission.READ_STATUS, "/admin/v1/decisions", Decisions, limit=DECISIONS_MAX),
+        use(view, "tenant,app", DAY_NS),
+        use(view, "model", DAY_NS),
     )
     return view.render(
         "overview.html",
@@ -142,15 +161,22 @@ async def show(view: View) -> Response:
         waits=waits,
         refused=[] if isinstance(waits, Problem) else _most(waits.total.refused),
         bill=bill,
-        currency=next((table.currency for table in (bill, apps, models) if not isinstance(table, Problem)), ""),
+        currency=_currency(bill, apps, models, apps_used, models_used),
         layers=[] if isinstance(bill, Problem) else layers(bill.total),
         apps=apps if isinstance(apps, Problem) else costly(apps.lines),
         models=models if isinstance(models, Problem) else costly(models.lines),
+        used=apps_used,
+        apps_used=spent(apps_used.rows) if isinstance(apps_used, UsageTable) else apps_used,
+        models_used=spent(models_used.rows) if isinstance(models_used, UsageTable) else models_used,
         decisions=decisions,
         reconciliation=await _reconciliation(view, bill),
         hour_ns=NS_PER_HOUR,
         rows_max=ROWS_MAX,
     )
+
+
+def _currency(*tables: BillTable | UsageTable | Problem | None) -> str:
+    return next((each.currency for each in tables if each and not isinstance(each, Problem)), "")
 
 
 def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -14,7 +14,7 @@ from commonpool.api.wire.waits import Promises, WaitRow, WaitTable
 from commonpool.console import spans
 from commonpool.console.asking import Problem
 from commonpool.console.frame import Page, View, together
-from commonpool.console.overview import layers, promised, quota
+from commonpool.console.overview import layers, promised, quota, use
 from commonpool.core.model import Limits
 
 ROWS = 50
@@ -99,12 +99,13 @@ async def one(view: View) -> Response:
     )
     since_ns = status.now_ns - span.length_ns
     usage, bills = Permission.READ_USAGE, Permission.READ_BILLS
-    promises, waits, over_time, bill, decisions = await together(
+    promises, waits, over_time, bill, decisions, used = await together(
         view.wish(usage, "/admin/v1/promises", Promises, tenant=name),
         view.wish(usage, "/admin/v1/waits", WaitTable, by="tier,model", tenant=name, since_ns=since_ns),
         view.wish(usage, "/admin/v1/waits", WaitTable, by=f"tier,{span.step}", tenant=name, since_ns=since_ns),
         view.wish(bills, "/admin/v1/bill", BillTable, by="tenant", tenant=name),
         view.wish(Permission.READ_STATUS, "/admin/v1/decisions", Decisions, tenant=name, limit=DECISIONS_MAX),
+        use(view, "app", span.length_ns, name),
     )
     return view.render(
         "tenant.html",
@@ -118,6 +119,7 @@ async def one(view: View) -> Response:
         refused=[] if isinstance(waits, Problem) else sorted(waits.total.refused.items(), key=lambda pair: -pair[1]),
         curves=None if isinstance(over_time, Problem) else spans.curves(over_time.rows),
         bill=bill,
+        used=used,
         layers=[] if isinstance(bill, Problem) else layers(bill.total),
         decisions=decisions,
         limits=limits(terms),

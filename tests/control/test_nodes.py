@@ -5,12 +5,14 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator
 
+import msgspec
+
 from commonpool.config.nodes import declared
-from commonpool.config.structs import Config, NodeConfig
+from commonpool.config.structs import AttachedEngine, Config, NodeConfig
 from commonpool.control.nodes import EVERY_NS, HERE, Nodes
 from commonpool.core.events import HostLoad
 from commonpool.core.model import NS_PER_S, Device, Node
-from tests.control.fakes import config, until
+from tests.control.fakes import config, embedded, until
 from tests.engines.running import run
 
 LIMIT_S = 20  # a look that waits longer fails its test
@@ -127,6 +129,21 @@ def test_how_busy_this_machine_is_is_told_for_every_node_and_for_replicas_withou
         assert [load.node for load in diary.loads[:3]] == ["", "n1", "n2"]
         assert {(load.cpu, load.memory, load.network) for load in diary.loads} == {(500, 600, 7)}
         assert set(diary.slept) == {EVERY_NS / NS_PER_S}
+
+    run(main)
+
+
+def test_how_busy_a_node_is_that_only_has_attached_engines_is_not_known() -> None:
+    async def main() -> None:
+        diary = Diary()
+        attached = AttachedEngine(("http://x", "http://y"), devices=(("n1/0", "n1/1"), ("n2/0",)))
+        model = msgspec.structs.replace(embedded("m"), engine=attached)
+        wanted = with_nodes(machine("n1"), machine("n2"), machine("n3"))
+        nodes = diary.nodes(msgspec.structs.replace(wanted, models={model.name: model}))
+        await nodes.look()
+        async with watched(nodes):
+            await until(lambda: len(diary.loads) >= 6)
+        assert [load.node for load in diary.loads[:6]] == ["", "n2", "n3"] * 2
 
     run(main)
 

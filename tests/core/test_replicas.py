@@ -7,7 +7,7 @@ import pytest
 
 from commonpool.core import views
 from commonpool.core.effects import Dispatch, Effect, StartReplica
-from commonpool.core.events import ReplicaLost, ReplicaReady
+from commonpool.core.events import HostLoad, ReplicaLost, ReplicaReady
 from commonpool.core.model import Attached, Cause, Outcome, Pool, Reason, Replica, Wait
 from commonpool.core.replicas import DRAIN_NS
 from tests.core.clusters import Cluster, deployment, rules, starts, stops
@@ -56,6 +56,19 @@ def test_what_waits_for_the_first_replica_runs_when_it_is_ready() -> None:
     (effect,) = here.later(3).comes("m-0.1")
     assert effect == Dispatch("r", 1, "m-0.1", 3 * S, (Wait(Cause.NO_REPLICA, "m", 3 * S),))
     assert view(here).bottleneck is views.Bottleneck.NONE
+
+
+def test_attached_engines_do_not_wait_for_the_cpu_of_this_machine() -> None:
+    own, elsewhere = one(), one(attached=(Attached("http://x"),))
+    for here in (own, elsewhere):
+        here.tick()
+        here.comes("m-0.1")
+        here.send(HostLoad("", cpu=990, memory=100))
+        for n in range(5):
+            here.arrive(f"r{n}", "a")
+        assert view(here).waiting == 1
+    assert view(own).bottleneck is views.Bottleneck.CPU
+    assert view(elsewhere).bottleneck is views.Bottleneck.GPU
 
 
 def test_a_start_that_fails_is_tried_again_each_time_later_until_the_circuit_opens() -> None:

@@ -1,6 +1,7 @@
 """The nodes that the configuration names, told to the core: what they are, and how busy they are.
 
-Without another backend every node is this machine, whatever it declares: so its load is the load of all of them.
+Without another backend every node is this machine, whatever it declares: so its load is the load of all of them, but
+for those all of whose devices attached engines have. Those are elsewhere, and nobody knows how busy they are.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import structlog
 
 from commonpool.config import Config
 from commonpool.config.nodes import declared
-from commonpool.config.structs import NodeConfig
+from commonpool.config.structs import AttachedEngine, NodeConfig
 from commonpool.core.events import HostLoad
 from commonpool.core.model import NS_PER_S, Node
 
@@ -61,6 +62,7 @@ class Nodes:
     ) -> None:
         self._told = told
         self._nodes = config.nodes
+        self._attached = attached(config)
         self._discover = discover
         self._load = load
         self._sleep = sleep
@@ -70,6 +72,7 @@ class Nodes:
     async def configure(self, config: Config) -> None:
         """These are the nodes from now on."""
         self._nodes = config.nodes
+        self._attached = attached(config)
         await self.look()
 
     async def look(self) -> None:
@@ -94,8 +97,24 @@ class Nodes:
             except Exception:
                 log.exception("looking at the nodes failed")  # a fault of ours must not end the watch
                 continue
-            for name in (HERE, *self._seen):
+            for name in (HERE, *(name for name, node in self._seen.items() if not self._elsewhere(node))):
                 self._told.host_load(msgspec.structs.replace(load, node=name))
+
+    def _elsewhere(self, node: Node) -> bool:
+        """Whether attached engines have all that is there."""
+        return bool(node.devices) and all(device.id in self._attached for device in node.devices)
 
     async def _look_at(self, node: NodeConfig) -> Node:
         return await asyncio.to_thread(self._discover, node) if node.discover else declared(node)
+
+
+def attached(config: Config) -> frozenset[str]:
+    """The devices that attached engines have."""
+    engines = (model.engine for model in config.models.values())
+    return frozenset(
+        device
+        for engine in engines
+        if isinstance(engine, AttachedEngine)
+        for devices in engine.devices
+        for device in devices
+    )

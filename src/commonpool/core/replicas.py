@@ -425,7 +425,10 @@ def _promised(state: State, flow: Flow, head: Entry) -> int:
 
 
 def host_short(state: State, site: Serving) -> Short:
-    """What all nodes of its replicas are out of; attached engines' nodes are not known."""
+    """What all nodes of its replicas are out of. Of attached engines that is not known: they run on other machines."""
+    deployment = state.policy.deployments.get(site.name)
+    if deployment is None or deployment.attached:
+        return Short.NONE
     nodes = {running.replica.node: None for running in site.replicas.values() if not running.draining}
     hosts = [state.hosts[node] for node in nodes if node in state.hosts]
     if not hosts or len(hosts) < len(nodes):

@@ -189,7 +189,12 @@ class Meter:
         yield _histogram(*total, BUCKETS_S, series, lambda one: one.total)
         yield from _of_promises(dict(self._promises))
         refusals, slowed = dict(self._refusals), dict(self._slowed)
-        yield _counter("refusals", "Requests refused, by why.", ("tenant", "reason"), refusals.items())
+        yield _counter(
+            "refusals",
+            "Requests refused, each once, by why; no tenant: before it was anybody's.",
+            ("tenant", "reason"),
+            refusals.items(),
+        )
         text = "Errors held back, since the same was asked again too early."
         yield _counter("slowed", text, ("tenant", "why"), slowed.items())
         yield from _of_loans(dict(self._loans))

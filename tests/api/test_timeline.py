@@ -85,7 +85,7 @@ def test_every_step_of_one_that_waited_and_borrowed(local: TestClient) -> None:
     )
     assert dispatched.explanation.endswith("and borrowed 1 gpu of research")
     assert (dispatched.milli_gpu, dispatched.loans[0].lender) == (2000, "research")
-    assert token.explanation == "its first token came 5 s after it did"
+    assert token.explanation == "its first token came 5 s after it arrived"
     assert (ended.outcome, ended.tokens_in, ended.tokens_out, ended.cost_micro) == (
         "completed", 1000, 500, told.cost_micro,
     )  # fmt: skip

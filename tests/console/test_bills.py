@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from commonpool.access.callers import by_admin_key
+from commonpool.console import figures
 from commonpool.core.model import NS_PER_HOUR
 from tests.api.books import billed, keep, work
 from tests.api.fakes import FakeOperations
@@ -40,6 +41,23 @@ def test_a_bill_leads_down_to_a_request(product: FakeOperations) -> None:
         assert "theirs" not in words(records)
         (request,) = set(addresses(records, "/requests/mine#"))
         assert local.get(request.partition("#")[0]).status_code == 200
+
+
+def test_the_records_of_a_bill_have_their_sum(product: FakeOperations) -> None:
+    with visiting(product) as local:
+        shown = words(local.get("/bills/records?period=2026-12").text)
+        records = local.get("/admin/v1/bill/records?period=2026-12").json()["records"]
+    assert len(records) == 2
+    at = shown.index("2 attempts together:")
+    assert shown[at + 1] == figures.money(sum(each["cost_micro"] for each in records), "EUR")
+
+
+@pytest.mark.parametrize("period", ["2020-01", "2031-05"])
+def test_a_period_without_books_is_neither_open_nor_booked(product: FakeOperations, period: str) -> None:
+    with visiting(product) as local:
+        shown = words(local.get(f"/bills?period={period}").text)
+    assert "nothing of it is in the books" in shown
+    assert "no hour of it is in the books yet" in shown
 
 
 def test_a_bill_of_one_tenant_by_app_keeps_the_filter_on_the_way_down(product: FakeOperations) -> None:

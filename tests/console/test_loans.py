@@ -2,10 +2,12 @@
 
 from decimal import Decimal
 
+import msgspec
 import pytest
 
 from commonpool.access.callers import by_admin_key
 from commonpool.api.wire import status as wire
+from commonpool.console import figures
 from commonpool.console.loans import PARTIES_MAX, Sum, between, matrix
 from commonpool.observe.decisions import Decision
 from tests.api.fakes import ADMIN, LOAN, NOW, FakeOperations
@@ -63,6 +65,22 @@ def test_a_month_that_is_none_is_refused(product: FakeOperations) -> None:
     with visiting(product) as local:
         assert local.get("/loans?period=soon").status_code == 400
         assert local.get("/loans?period=2027-01").status_code == 200
+
+
+def test_what_is_expected_back_is_never_in_the_past(product: FakeOperations) -> None:
+    product.loans_now = tuple(
+        msgspec.structs.replace(loan, return_ns=product.now + s * 10**9)
+        for loan, s in zip(product.loans_now, (60, -60, 0), strict=True)
+    )
+    with visiting(product) as local:
+        shown = words(local.get("/loans").text)
+    assert shown.count("any moment") == 1
+    assert shown.count("08:01:00") == 1  # NOW is 08:00 UTC
+
+
+def test_small_gpu_times_are_in_seconds() -> None:
+    shown = [figures.gpu_hours(Decimal(seconds)) for seconds in ("0", "0.001", "98.706", "360", "-98.706", "7200")]
+    assert shown == ["0.0 GPU h", "<0.1 GPU s", "98.7 GPU s", "0.1 GPU h", "-98.7 GPU s", "2.0 GPU h"]
 
 
 def test_a_tenant_sees_loans_that_it_is_a_party_of(product: FakeOperations) -> None:

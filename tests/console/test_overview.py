@@ -1,6 +1,7 @@
 """Given a product, when its first screen is opened, then it shows what the API says to the same reader, and no more."""
 
 import asyncio
+import html
 
 import msgspec
 import pytest
@@ -141,6 +142,16 @@ def test_whom_bills_are_not_for_sees_what_work_cost() -> None:
             assert 'id="quotas"' not in remote.get("/advice").text
     with visiting(product, "192.0.2.7", authorization="Bearer tenant-admin") as remote:
         assert "Cost in four layers" in words(remote.get("/").text)
+
+
+def test_figures_lead_to_their_records() -> None:
+    with visiting(world()) as local:
+        page = html.unescape(local.get("/").text)
+        tenant = section(page, "quota").partition("<tbody>")[2]
+        assert tenant.count(f'href="/tenants/{OWN}#') == 4  # guaranteed, used, waiting, running
+        pools = html.unescape(section(local.get("/platform").text, "pools"))
+    assert pools.count('href="/devices?pool=main"') == 2
+    assert 'href="/loans?lender=-"' in pools
 
 
 def section(page: str, name: str) -> str:

@@ -125,12 +125,19 @@ async def show(view: View) -> Response:
         more=max(0, len(bill.lines) - LINES_MAX),
         layers=[(layer, bill.total.layers.get(layer, 0)) for layer in LAYERS],
         periods=() if isinstance(periods, Problem) else tuple(reversed(periods.periods)),
+        booked=bill.until_ns > bill.start_ns and _has_books(bill, periods),
         matrix=lent if isinstance(lent, Problem) else matrix(lent.pairs, ()),
         pools=[] if reconciled is None or isinstance(reconciled, Problem) else pools(reconciled),
         reconciled=reconciled,
         downloads=[(form, _file(form, bill.period, by, kept)) for form in bill_files.MEDIA],
         measured=bill_formats.measured,
     )
+
+
+def _has_books(bill: wire.BillTable, periods: wire.BillingPeriods | Problem) -> bool:
+    """Whether it is of a time since the books began: what was before has an end, and nothing in it."""
+    first = min((each.start_ns for each in periods.periods), default=None) if not isinstance(periods, Problem) else 0
+    return first is not None and bill.until_ns > first
 
 
 async def _reconciled(view: View, bill: wire.BillTable) -> wire.ReconciliationTable | Problem | None:

@@ -18,10 +18,11 @@ def gpus(milli_gpu: int | None) -> str:
 
 
 def gpu_hours(gpu_seconds: Decimal) -> str:
-    """`12.3 GPU h`: what is not zero is never shown as zero."""
+    """`12.3 GPU h`, `98.7 GPU s`: what is not zero is never shown as zero."""
     hours = gpu_seconds / 3600
-    shown = f"{hours:,.1f}"
-    return "<0.1 GPU h" if hours and shown in ("0.0", "-0.0") else f"{shown} GPU h"
+    if not gpu_seconds or abs(hours) >= Decimal("0.1"):
+        return f"{hours:,.1f} GPU h"
+    return f"{gpu_seconds:,.1f} GPU s" if abs(gpu_seconds) >= Decimal("0.05") else "<0.1 GPU s"
 
 
 def milli_gpu_hours(milli_gpu_ns: int) -> str:

@@ -115,6 +115,7 @@ async def one(view: View) -> Response:
         loans=[loan for loan in status.loans if name in (loan.lender, loan.borrower)],
         jobs=next((each for each in status.jobs if each.tenant == name), None),
         promises=promises if isinstance(promises, Problem) else promised(promises.promises),
+        promises_at_ns=None if isinstance(promises, Problem) else promises.at_ns or None,
         waits=waits,
         refused=[] if isinstance(waits, Problem) else sorted(waits.total.refused.items(), key=lambda pair: -pair[1]),
         curves=None if isinstance(over_time, Problem) else spans.curves(over_time.rows),

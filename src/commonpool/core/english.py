@@ -79,7 +79,7 @@ SENTENCES: Final[dict[str, str]] = {
     "step.on_replica": "it started on {replica}",
     "step.on_gpus": "it started on {milli_gpu}",
     "step.borrowed": "and borrowed {loans}",
-    "step.first_token": "its first token came {length_ns} after it did",
+    "step.first_token": "its first token came {length_ns} after it arrived",
     "ended.recalled": "completed, with what its tenant was answered before",
     "ended.completed": "completed",
     "ended.for": "ended, {reason}",

@@ -37,6 +37,7 @@ from commonpool.console.lost import Lost
 from commonpool.console.sharing import Shared
 from commonpool.core import story
 from commonpool.core.ledger import PLATFORM
+from commonpool.console.stacking import labelled
 from commonpool.core.said import say
 
 HEADERS: Final = FORMS
@@ -280,6 +281,7 @@ class House:
     def routes(self) -> list[BaseRoute]:
         made: list[BaseRoute] = list(self.files.routes)
         for page in self.pages:
+        self.environment.filters["labelled"] = labelled
             if page.show is not None:
                 made.append(Route(page.path, self._served(page, page.show), methods=["GET"]))
             if page.act is not None:

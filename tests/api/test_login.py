@@ -75,7 +75,7 @@ class Page(HTMLParser):
                 self._fields[given["name"]] = given.get("value", "")
             case "a" if given.get("class") == "language":
                 self.languages[given["lang"]] = given["href"]
-            case "a":
+            case "a" if given.get("class") != "theme":
                 self.links.append(given["href"])
             case "meta" if given.get("http-equiv") == "refresh":
                 self.refresh = given["content"]
@@ -120,10 +120,24 @@ def test_somebody_logs_in_and_goes_on_to_where_they_wanted(browser: TestClient) 
     assert Page(shown.text).forms.keys() == {"/logout", "/login/password"}
 
 
+def test_the_page_has_the_theme_of_the_console(browser: TestClient) -> None:
+    assert 'data-theme="auto"' in browser.get("/login").text
+    assert 'data-theme="dark"' in browser.get("/login?theme=dark&next=/docs").text
+    assert 'data-theme="dark"' in browser.get("/login").text
+    assert 'data-theme="dark"' in browser.get("/").text
+    assert 'data-theme="auto"' in browser.get('/login?theme="><b>').text
+
+
+def test_who_mistypes_the_password_need_not_write_the_name_again(browser: TestClient) -> None:
+    refused = browser.post("/login", data={"name": 'b"o', "password": OTHER}, headers=OWN)
+    assert 'value="b&#34;o"' in refused.text
+    assert OTHER not in refused.text
+
+
 def test_the_page_is_in_the_language_of_who_reads_it(browser: TestClient) -> None:
     chinese = {"accept-language": "zh-CN,zh;q=0.9,en;q=0.8"}
     asked = browser.get("/login?next=/docs", headers=chinese)
-    assert '<html lang="zh">' in asked.text
+    assert '<html lang="zh"' in asked.text
     assert "登录" in asked.text
     there = Page(asked.text).languages
     assert there == {"en": "/login?language=en&next=/docs"}
@@ -136,7 +150,7 @@ def test_the_page_is_in_the_language_of_who_reads_it(browser: TestClient) -> Non
     assert refused.status_code == 401
     assert "未能登录：名称、密码或会话无效。" in refused.text  # noqa: RUF001 - and what the API says, marked as English
     assert '<span lang="en">' in refused.text
-    assert '<html lang="zh">' in browser.get("/login?language=xx").text
+    assert '<html lang="zh"' in browser.get("/login?language=xx").text
     browser.post("/login", data={"name": "bo", "password": PASSWORD}, headers=OWN)
     assert "您是 account:bo：viewer。" in browser.get("/login").text  # noqa: RUF001 - Chinese
 

@@ -15,6 +15,14 @@ PATHS = ("/playground", *NAMED, *(page.path for page in PAGES if page.show and "
 SERIOUS = ("serious", "critical")
 
 
+WIDE = "all => all.filter(each => each.scrollWidth > each.clientWidth).length"
+# Every tenant has a name as long as one may be.
+LONG = """() => {
+    const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) walk.currentNode.data = walk.currentNode.data.replace("research", "r".repeat(63));
+}"""
+
+
 def quota(page: Page, tenant: str, column: int) -> Locator:
     """A cell of the table of quotas: 4 is what is lent, 5 what is borrowed."""
     return page.locator("#quota tbody tr", has=page.get_by_role("link", name=tenant, exact=True)).locator(
@@ -151,11 +159,31 @@ def test_a_job_is_submitted_seen_on_the_map_and_ended(running: World, visitor: V
     assert visitor.faults == []
 
 
+def test_a_phone_shows_whole_sentences_and_long_names(running: World, visitor: Visitor) -> None:
+    running.ask("support")
+    page = visitor.log_in("ann")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/requests")
+    request = page.locator("tbody th a").first.get_attribute("href")
+    for path in (request, "/alerts", "/jobs?all=true"):
+        page.goto(str(path))
+        assert page.locator(".stacked").count() > 0
+        assert page.locator(".stacked").evaluate_all(WIDE) == 0, path
+    for path in ("/loans", "/keys", "/tenants", "/tenants/research", "/", "/platform", "/advice"):
+        page.goto(path)
+        page.evaluate(LONG)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
 def test_every_page_is_for_everybody(visitor: Visitor) -> None:
     """axe-core finds nothing serious, no page is wider than a phone, and the browser has nothing to complain of."""
-    page = visitor.log_in("ann")
     axe = Axe()
     found: list[str] = []
+    for theme in ("light", "dark"):
+        visitor.page.goto(f"/login?theme={theme}")
+        found += faults(axe, visitor.page, f"/login {theme}", {"resultTypes": ["violations"]})
+    visitor.page.goto("/login?theme=auto")
+    page = visitor.log_in("ann")
     for path in PATHS:
         page.set_viewport_size({"width": 1280, "height": 800})
         page.emulate_media(color_scheme="light")
@@ -167,6 +195,8 @@ def test_every_page_is_for_everybody(visitor: Visitor) -> None:
         page.set_viewport_size({"width": 375, "height": 800})
         wide = page.evaluate("document.documentElement.scrollWidth")
         found += [f"{path} is {wide} pixels wide"] if wide > 375 else []
+    page.goto("/login?theme=dark")  # as who is logged in sees it
+    found += faults(axe, page, "/login dark", {"resultTypes": ["violations"]})
     assert found + visitor.faults == []
 
 

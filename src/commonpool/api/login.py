@@ -26,6 +26,7 @@ from commonpool.api.http import HTML, SAFE
 from commonpool.api.languages import COOKIE, LANGUAGES, Words, chosen, keep, load
 from commonpool.api.operations import OperationError, Operations, UnavailableError
 from commonpool.api.refusals import headers_of, refusal
+from commonpool.api.themes import THEME, THEMES, theme
 from commonpool.api.visits import port_of, visit_of
 from commonpool.store.contract import StoreError
 
@@ -73,7 +74,7 @@ class _Pages:
         environment = jinja2.Environment(
             autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
         )
-        environment.globals.update(version=__version__, chars_min=CHARS_MIN, languages=LANGUAGES)
+        environment.globals.update(version=__version__, chars_min=CHARS_MIN, languages=LANGUAGES, themes=THEMES)
         self._words = load()
         file = resources.files("commonpool.api") / "pages" / "login.html"
         self._template = environment.from_string(file.read_text("utf-8"))
@@ -154,10 +155,12 @@ class _Pages:
         visit, issuer = visit_of(request), self._people.issuer()
         wanted = request.query_params.get("language", "")
         read = wanted if wanted in LANGUAGES else request.cookies.get(COOKIE, "")
+        look = request.query_params.get("theme", "")
         words = self._words[chosen(read, request.headers.get("accept-language", ""))]
         usual = {
             "t": words,
             "title": "login.title",
+            "theme": theme(look or request.cookies.get(THEME, "")),
             "problem": None,
             "roles": _roles(said.get("me"), words),
             "me": None,
@@ -171,6 +174,8 @@ class _Pages:
         page = Response(self._template.render(usual | said), status, {**FORMS, **(headers or {})}, HTML)
         if wanted in LANGUAGES:
             keep(page, COOKIE, wanted)
+        if look in THEMES:
+            keep(page, THEME, look)
         return page
 
 

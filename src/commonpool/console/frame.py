@@ -28,6 +28,7 @@ from commonpool.access import browsers
 from commonpool.access.permissions import Permission
 from commonpool.api.languages import COOKIE, LANGUAGES, Words, chosen
 from commonpool.api.login import FORMS
+from commonpool.api.themes import THEME, THEMES, theme
 from commonpool.api.visits import headers_of, port_of
 from commonpool.api.wire import people as wire
 from commonpool.console import figures, files, languages, saying
@@ -52,8 +53,7 @@ SHOWN_S: Final = 4.0  # how old a refresh may be that somebody else has asked fo
 WITHIN_S: Final = 0.15  # a page waits so long for a part of it: a first screen is there within 0.3 s
 SLOW_S: Final = 180.0  # how old an answer may be that changes slowly; the books are closed by the hour
 USABLE_S: Final = 900.0  # by so much more where nobody looked meanwhile: the next refresh has the new one
-THEMES: Final = ("auto", "light", "dark")
-THEME, ZONE = "commonpool-theme", "commonpool-zone"  # cookies
+ZONE = "commonpool-zone"  # a cookie
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,2}")
 
 Group = Literal["now", "work", "money", "access"]
@@ -363,13 +363,12 @@ class House:
     def look(self, request: Request) -> Look:
         """As the reader's cookies say, else their browser; the zone is UTC until the browser has said its own."""
         language = chosen(request.cookies.get(COOKIE, ""), request.headers.get("accept-language", ""))
-        theme = request.cookies.get(THEME, "")
         zone = _zone(request.cookies.get(ZONE, ""))
         return Look(
             words=self.words[language],
             zone=zone or ZoneInfo("UTC"),
             zone_known=zone is not None,
-            theme=theme if theme in THEMES else "auto",
+            theme=theme(request.cookies.get(THEME, "")),
         )
 
 

@@ -4,7 +4,8 @@ from starlette.responses import Response
 
 from commonpool.access import browsers
 from commonpool.api.languages import COOKIE, LANGUAGES, keep
-from commonpool.console.frame import THEME, THEMES, Form, Page, View
+from commonpool.api.themes import THEME, THEMES
+from commonpool.console.frame import Form, Page, View
 
 
 async def change(view: View, form: Form) -> Response:

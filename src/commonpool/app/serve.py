@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import uvloop
 from starlette.routing import BaseRoute
@@ -14,6 +14,8 @@ from commonpool.app.product import Product, Started
 from commonpool.config import Config, Sources, parse_sources, read_sources
 from commonpool.engines import confinement
 from commonpool.observe import logs
+
+SWITCH_S: Final = 0.001  # how long the loop waits for a thread that computes, as pages are drawn; Python's own is 5 ms
 
 
 def run(path: Path, announce: Callable[[Started], None], extra_routes: Sequence[BaseRoute] = ()) -> None:
@@ -26,6 +28,7 @@ def run(path: Path, announce: Callable[[Started], None], extra_routes: Sequence[
     config = parse_sources(sources)
     confinement.keep_to_itself()
     logs.configure("console" if sys.stderr.isatty() else "json")
+    sys.setswitchinterval(SWITCH_S)
     uvloop.run(_serve(sources, config, announce, extra_routes))
 
 

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
@@ -20,7 +20,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from commonpool import __version__
@@ -33,6 +33,7 @@ from commonpool.api.visits import headers_of, port_of
 from commonpool.api.wire import people as wire
 from commonpool.console import figures, files, languages, saying
 from commonpool.console.asking import Problem, RefusedError, Value, ask
+from commonpool.console.drawing import RETRY_S, BusyError, Drawn, Turns
 from commonpool.console.links import Links, anchor
 from commonpool.console.lost import Lost
 from commonpool.console.sharing import Shared
@@ -48,6 +49,8 @@ SEE_OTHER: Final = 303
 ACCEPTED: Final = 202
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
+UNAVAILABLE: Final = 503
+BUSY: Final = "Too many pages are asked for at once; try again in a moment.\n"
 NOT_FOUND: Final = 404
 SHOWN_S: Final = 4.0  # how old a refresh may be that somebody else has asked for
 WITHIN_S: Final = 0.15  # a page waits so long for a part of it: a first screen is there within 0.3 s
@@ -232,8 +235,8 @@ class View:
 
     def render(self, template: str, *, code: int = 200, **values: Any) -> Response:
         """The page; of a visit that only refreshes it, what is in its block `live`."""
-        content = self._house.render(template, self, "bare.html" if self.refreshes else "frame.html", values)
-        return HTMLResponse(content, code, HEADERS)
+        layout = "bare.html" if self.refreshes else "frame.html"
+        return Drawn(lambda: self._house.render(template, self, layout, values), code)
 
     def go(self, path: str, said: str = "") -> Response:
         """Go on to a page of ours after a change; there the message of the key `said` is shown."""
@@ -256,6 +259,8 @@ class House:
         self.clock = clock
         self.links = Links((page.path, page) for page in self.pages if page.show is not None)
         self.shared = Shared(time.monotonic)
+        self._turns = Turns()
+        self._pen = asyncio.Semaphore(1)
         self.words = languages.load()
         self.files = files.load()
         self.environment = jinja2.Environment(
@@ -339,26 +344,42 @@ class House:
         async def serve(request: Request) -> Response:
             view = View(self, request, page, self.look(request), None)
             try:
-                if not page.open:
-                    view.me = await view.get("/admin/v1/me", wire.Me)
-                if page.shared and view.refreshes:
-                    return await self.shared.get(_alike(view), SHOWN_S, lambda: answer(view))
-                return await answer(view)
+                return await self._answered(view, answer)
             except ClientDisconnect:
                 return Response(status_code=400)  # nobody reads it
             except RefusedError as error:
                 if error.status == UNAUTHORIZED and _logs_in(view):
                     url = request.url
                     return view.go("/login?" + urlencode({"next": url.path + (f"?{url.query}" if url.query else "")}))
-                return self._refused(view, error)
+                return await self._refused(view, error)
+            except BusyError:
+                return PlainTextResponse(BUSY, UNAVAILABLE, {**HEADERS, "retry-after": str(RETRY_S)})
             except Exception:
                 log.exception("the page %s failed", request.url.path)
-                return self._refused(view, RefusedError(500, "the console failed at this; the product's log says why"))
+                said = "the console failed at this; the product's log says why"
+                return await self._refused(view, RefusedError(500, said))
 
         return serve
 
-    def _refused(self, view: View, error: RefusedError) -> Response:
-        return view.render("refused.html", code=error.status, problem=error.problem)
+    async def _answered(self, view: View, answer: Show) -> Response:
+        if not view.page.open:
+            view.me = await view.get("/admin/v1/me", wire.Me)
+        if view.page.shared and view.refreshes:
+            return await self.shared.get(_alike(view), SHOWN_S, lambda: self._drawn(view, answer))
+        return await self._drawn(view, answer)
+
+    async def _drawn(self, view: View, answer: Show) -> Response:
+        """The page, worked out in its turn; what a form asks for may take long, and takes none."""
+        async with self._turns.turn() if view.request.method != "POST" else nullcontext():
+            return await self._draw(await answer(view))
+
+    async def _draw(self, page: Response) -> Response:
+        if isinstance(page, Drawn):
+            await page.draw(self._pen)
+        return page
+
+    async def _refused(self, view: View, error: RefusedError) -> Response:
+        return await self._draw(view.render("refused.html", code=error.status, problem=error.problem))
 
     def look(self, request: Request) -> Look:
         """As the reader's cookies say, else their browser; the zone is UTC until the browser has said its own."""

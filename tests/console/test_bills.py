@@ -60,6 +60,15 @@ def test_a_period_without_books_is_neither_open_nor_booked(product: FakeOperatio
     assert "no hour of it is in the books yet" in shown
 
 
+def test_a_filter_of_bills_knows_what_there_is(product: FakeOperations) -> None:
+    with visiting(product) as local:
+        page = local.get("/bills").text
+    for name, value in (("tenant", "research"), ("app", "papers"), ("cost_center", "CC-1")):
+        known = page.partition(f'<datalist id="known-{name}">')[2].partition("</datalist>")[0]
+        assert f'<option value="{value}">' in known
+        assert f'list="known-{name}"' in page
+
+
 def test_a_bill_of_one_tenant_by_app_keeps_the_filter_on_the_way_down(product: FakeOperations) -> None:
     with visiting(product) as local:
         page = local.get("/bills?period=2026-12&by=app&tenant=research").text

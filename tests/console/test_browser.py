@@ -120,6 +120,7 @@ def test_the_playground_asks_as_the_app_of_the_key(running: World, visitor: Visi
     page.click("#send")
     expect(page.locator("#answer")).to_contain_text("lorem lorem")
     expect(page.locator("#tokens-out")).to_have_text("10")
+    expect(page.locator("#waited")).to_have_text(re.compile(r"\d\.\d+ s"))
     expect(page.locator("#whole")).to_contain_text(" s")
     request_id = page.locator("#request").inner_text()
     story = running.control("GET", f"/admin/v1/requests/{request_id}")
@@ -127,6 +128,7 @@ def test_the_playground_asks_as_the_app_of_the_key(running: World, visitor: Visi
     page.fill("[name=key]", running.admin["authorization"].removeprefix("Bearer "))
     page.click("#send")
     expect(page.locator("#failed")).to_contain_text("not the key of an app")
+    expect(page.locator("#answer")).to_be_empty()
     assert running.keys["support"] not in page.content()
 
 

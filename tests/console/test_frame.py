@@ -44,6 +44,11 @@ def test_files_are_kept_by_their_digest(product: FakeOperations) -> None:
             assert "immutable" in answer.headers["cache-control"]
 
 
+def test_a_browser_finds_the_icon_where_it_looks(product: FakeOperations) -> None:
+    with visiting(product) as local:
+        assert local.get("/favicon.ico").headers["content-type"] == "image/svg+xml"
+
+
 def test_language_of_the_browser_until_the_reader_chooses(product: FakeOperations) -> None:
     with visiting(product) as local:
         assert '<html lang="en"' in local.get("/").text

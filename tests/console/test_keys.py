@@ -5,6 +5,7 @@ import re
 import pytest
 
 from commonpool.access.callers import by_admin_key
+from commonpool.store.contract import Key
 from tests.api.fakes import FakeOperations
 from tests.console.visitor import OWN_PAGE, visiting, words
 
@@ -31,6 +32,13 @@ def test_a_secret_is_shown_once(product: FakeOperations) -> None:
     assert secret not in listed
     (key,) = product.store.list_keys()
     assert (key.tenant, key.app, key.expires_ns) == ("support", "helpdesk", product.now + 7 * 86_400 * 10**9)
+
+
+def test_a_key_without_a_role_is_of_an_administrator(product: FakeOperations) -> None:
+    product.store.add_key(Key("first00000", b"", b"", "admin", "", "", product.now, role="", note="of the start"))
+    with visiting(product) as local:
+        row = words(local.get("/keys").text.partition("first00000")[2].partition("</tr>")[0])
+    assert "platform-admin" in row
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,8 @@ def _refusal(error: Exception) -> Response:
         case AccessError():
             return _refusal(refusal(error))
         case ConfigError():
-            message = f"the configuration has {len(error.problems)} problem(s), so nothing was changed"
+            count = len(error.problems)
+            message = f"the configuration has {count} problem{'s' * (count != 1)}, so nothing was changed"
             return _error(422, wire.Error(message, "invalid_request_error", "invalid_config", problems=error.problems))
         case KeyNotFoundError():
             return _failure(NotFoundError(str(error)))

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
 from commonpool.api import bill_files, bill_formats, focus, text
+from commonpool.api.terms import TenantEntry, Tenants
 from commonpool.api.wire import bill as wire
 from commonpool.console.asking import Problem, RefusedError
 from commonpool.console.frame import HEADERS, Form, Page, View, together
@@ -106,10 +107,11 @@ async def show(view: View) -> Response:
     kept = _filters(view)
     by = view.query.get("by", "") or "tenant"
     period = view.query.get("period")
-    bill, periods, lent = await together(
+    bill, periods, lent, tenants = await together(
         view.get("/admin/v1/bill", wire.BillTable, by=by, period=period, **kept),
         view.attempt("/admin/v1/periods", wire.BillingPeriods),
         view.attempt("/admin/v1/bill/matrix", wire.LendingTable, period=period),
+        view.slow(Permission.READ_TENANTS, "/admin/v1/tenants", Tenants),
     )
     shown = lines(bill, kept)
     reconciled = await _reconciled(view, bill)
@@ -120,6 +122,7 @@ async def show(view: View) -> Response:
         splits=SPLITS,
         dimensions=DIMENSIONS,
         kept=kept,
+        known={} if isinstance(tenants, Problem) else known(tenants.tenants),
         lines=shown[:-1][:LINES_MAX],
         total=shown[-1],
         more=max(0, len(bill.lines) - LINES_MAX),
@@ -132,6 +135,17 @@ async def show(view: View) -> Response:
         downloads=[(form, _file(form, bill.period, by, kept)) for form in bill_files.MEDIA],
         measured=bill_formats.measured,
     )
+
+
+def known(tenants: Sequence[TenantEntry]) -> dict[str, list[str]]:
+    """What a bill of these tenants can be filtered by, as far as it is configured now."""
+    apps = [app for tenant in tenants for app in tenant.apps]
+    return {
+        "tenant": [each.name for each in tenants],
+        "group": sorted({each.group for each in tenants if each.group}),
+        "app": sorted({each.name for each in apps}),
+        "cost_center": sorted({each.cost_center for each in apps if each.cost_center}),
+    }
 
 
 def _has_books(bill: wire.BillTable, periods: wire.BillingPeriods | Problem) -> bool:

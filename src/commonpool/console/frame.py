@@ -293,6 +293,7 @@ class House:
                 made.append(Route(page.path, self._served(page, _of_form(page.act)), methods=["POST"]))
             if page.show is None:
                 made.append(Route(page.path, self._back, methods=["GET"]))
+        made.append(Route("/favicon.ico", RedirectResponse(self.files.addresses["icon.svg"]), methods=["GET"]))
         return [*made, Lost(self._served(LOST, _nothing_here))]
 
     async def _back(self, request: Request) -> Response:

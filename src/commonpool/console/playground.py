@@ -27,6 +27,7 @@ TOKENS: Final = 256
 TOKENS_MAX: Final = 4096
 PROMPT_CHARS_MAX: Final = 100_000
 FIRST_S: Final = 600.0  # a request may wait in the queue for as long as its promise says
+TOLD: Final = ("x-request-id", "retry-after", "x-commonpool-wait")  # headers of the answer that go on
 CONNECT_S: Final = 5.0
 
 
@@ -64,7 +65,7 @@ class Playground:
         finally:
             if answer is None:
                 self._open -= 1
-        told = {name: answer.headers[name] for name in ("x-request-id", "retry-after") if name in answer.headers}
+        told = {name: answer.headers[name] for name in TOLD if name in answer.headers}
         media = answer.headers.get("content-type", "application/json")
         return StreamingResponse(self._passed(answer), answer.status_code, {**HEADERS, **told}, media)
 
@@ -84,7 +85,9 @@ class Playground:
         status = await view.get("/admin/v1/status", Status)
         if self._open >= AT_ONCE_MAX:
             raise RefusedError(429, f"{AT_ONCE_MAX} requests are open from the playground; wait until one has ended")
+        tier = {"service_tier": form.get("tier")} if form.get("tier") else {}
         body = {
+            **tier,
             "model": form.get("model"),
             "messages": [{"role": "user", "content": prompt}],
             "max_tokens": tokens,

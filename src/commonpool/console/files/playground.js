@@ -29,10 +29,12 @@ async function ask(since) {
   const answer = await fetch("/playground", { method: "POST", body: new URLSearchParams(new FormData(form)), signal: stopped.signal });
   const id = answer.headers.get("x-request-id");
   if (id) {
-    part("request").href = `/requests/${encodeURIComponent(id)}`;
+    if (part("request").localName === "a") part("request").href = `/requests/${encodeURIComponent(id)}`;
     part("request").textContent = id;
     part("request").hidden = false;
   }
+  const waited = answer.headers.get("x-commonpool-wait");
+  if (waited) part("waited").textContent = waited.split(";")[0].replace(/s$/, " s");
   if (!answer.ok) {
     const said = await answer.text();
     let why = `${answer.status}`;
@@ -54,7 +56,7 @@ async function ask(since) {
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   stopped = new AbortController();
-  for (const id of ["first", "whole", "tokens-in", "tokens-out"]) part(id).textContent = "–";
+  for (const id of ["waited", "first", "whole", "tokens-in", "tokens-out"]) part(id).textContent = "–";
   part("failed").hidden = part("request").hidden = true;
   part("answer").textContent = "";
   part("send").disabled = true;
@@ -69,7 +71,7 @@ form.addEventListener("submit", async (event) => {
   } finally {
     part("send").disabled = false;
     part("stop").hidden = true;
-    if (!part("answer").textContent) part("answer").textContent = part("answer").dataset.empty;
+    if (!part("answer").textContent && part("failed").hidden) part("answer").textContent = part("answer").dataset.empty;
   }
 });
 

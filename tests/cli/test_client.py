@@ -65,6 +65,12 @@ def test_unknown_host(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere.invalid" in capsys.readouterr().err
 
 
+def test_one_that_is_away_is_not_called_another(capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 6\r\n\r\n<html>") as url:
+        assert ends("--control", url) == ExitCode.UNREACHABLE
+    assert "answers 503: the control plane, or a proxy before it, is busy; try again" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "answer",
     [

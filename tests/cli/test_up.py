@@ -57,6 +57,16 @@ def test_later_start_has_no_keys_to_show() -> None:
     assert not any("cp_" in line for line in said)
 
 
+def test_where_commands_need_a_key_it_is_said_which_and_how() -> None:
+    closed = msgspec.structs.replace(READY, local=False)
+    (said,) = (line for line in lines(closed) if "access.local" in line)
+    assert said.endswith("export COMMONPOOL_ADMIN_TOKEN=ADMIN_KEY")
+    first = lines(msgspec.structs.replace(closed, keys=(ShownKey("", "", "cp_admin"), *READY.keys)))
+    before = next(at for at, line in enumerate(first) if line.endswith("export COMMONPOOL_ADMIN_TOKEN=cp_admin"))
+    assert first[before + 1].startswith("Then look: ")
+    assert not any("COMMONPOOL_ADMIN_TOKEN" in line for line in lines(READY))
+
+
 def test_the_platform_s_key_is_shown_as_what_it_is_and_asks_for_no_model() -> None:
     said = lines(msgspec.structs.replace(READY, keys=(ShownKey("", "", "cp_admin"), *READY.keys)))
     assert any(line.split() == ["platform-admin", "cp_admin"] for line in said)

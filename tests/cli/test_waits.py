@@ -43,6 +43,15 @@ def rows(out: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", line.strip()) for line in out.splitlines() if line.strip()]
 
 
+def test_a_tenant_that_there_is_not_is_no_row_of_zeros(
+    product: FakeOperations, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(product) as url:
+        assert run(["waits", *EVER, "--tenant", "nope", "--control", url]) == ExitCode.FAILED
+        assert "there is no tenant 'nope'; there is " in capsys.readouterr().err
+        assert run(["waits", "--since", "1s", "--tenant", "support", "--control", url]) == ExitCode.OK  # had nothing
+
+
 def test_what_is_not_counted_yet_is_said(product: FakeOperations, capsys: pytest.CaptureFixture[str]) -> None:
     product.wait_books = product.counting(0)
     with serving(product) as url:

@@ -62,9 +62,13 @@ def test_the_loop_goes_on_while_a_page_is_drawn_and_one_is_drawn_at_a_time() -> 
             drawn.append("slow")
             return "slow"
 
+        def quick() -> str:
+            drawn.append("quick")
+            return "quick"
+
         drawn: list[str] = []
         pen = asyncio.Semaphore(1)
-        first, second = Drawn(slow, 200), Drawn(lambda: drawn.append("quick") or "quick", 200)
+        first, second = Drawn(slow, 200), Drawn(quick, 200)
         drawing = asyncio.gather(first.draw(pen), second.draw(pen))
         await asyncio.wait_for(begun.wait(), WITHIN_S)  # the loop waits here, and is not held
         await turns()

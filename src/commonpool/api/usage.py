@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from commonpool.access.permissions import Permission
-from commonpool.api import views
+from commonpool.api import text, views
 from commonpool.api.http import Endpoint
 from commonpool.api.looking import look_through
 from commonpool.api.operations import BadRequestError, Operations
@@ -137,7 +137,8 @@ async def loans(operations: Operations, query: LoansQuery, who: Who) -> wire.Loa
 def between(operations: Operations, period: Period) -> tuple[int, int]:
     until_ns = operations.now_ns() if period.until_ns is None else period.until_ns
     if until_ns < period.since_ns:
-        raise BadRequestError(f"the period ends ({until_ns}) before it begins ({period.since_ns})", param="until_ns")
+        ends, begins = text.moment(until_ns), text.moment(period.since_ns)
+        raise BadRequestError(f"the period ends ({ends}) before it begins ({begins})", param="until_ns")
     return period.since_ns, until_ns
 
 

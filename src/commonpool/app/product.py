@@ -97,7 +97,10 @@ T = TypeVar("T")
 
 
 class Started(msgspec.Struct, frozen=True):
-    """What is running, for whoever announces it. `new_keys` are shown this once: only a first start makes some."""
+    """What is running, for whoever announces it. `new_keys` are shown this once: only a first start makes some.
+
+    `local`: commands on this machine need no key.
+    """
 
     gateway: str
     control: str
@@ -105,6 +108,7 @@ class Started(msgspec.Struct, frozen=True):
     tenants: tuple[str, ...]
     new_keys: tuple[NewKey, ...]
     warnings: tuple[str, ...]
+    local: bool = True
 
 
 class Product:
@@ -334,6 +338,7 @@ class Product:
             tenants=tuple(self._config.policy.tenants),
             new_keys=self._new_keys,
             warnings=(*self._warnings(), *(f"{said} It is tried again." for said in self._broken())),
+            local=self._config.access.local,
         )
 
     def _secrets(self, config: Config) -> tuple[Vault, Caches]:

@@ -17,6 +17,7 @@ from commonpool.api.wire import errors as wire
 from commonpool.cli.exits import CommandError, ExitCode
 
 TIMEOUT_S = 60.0  # a question about a year of usage may take a while; a silent network does not take longer
+AWAY = frozenset({http.client.BAD_GATEWAY, http.client.SERVICE_UNAVAILABLE, http.client.GATEWAY_TIMEOUT})
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 TOKEN_VARIABLE = "COMMONPOOL_ADMIN_TOKEN"  # noqa: S105 - a name
 # PEM files, for a control plane with TLS: whose certificates are trusted (else those the system trusts), and what it is
@@ -79,6 +80,9 @@ class Client:
                 return msgspec.json.decode(content, type=answer)
             error = msgspec.json.decode(content, type=wire.Failure).error
         except msgspec.MsgspecError:
+            if status in AWAY:
+                message = f"{self._shown} answers {status}: the control plane, or a proxy before it, is busy; try again"
+                raise CommandError(message, ExitCode.UNREACHABLE, passing=True) from None
             raise CommandError(
                 f"what answers at {self._shown} ({status}) is not the control plane of commonpool {__version__};"
                 " check --control",

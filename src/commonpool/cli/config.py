@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A whole configuration, or a tenant's own file.")]
 DEFAULT_FILE = Path("commonpool.yaml")
 
+TEXTS_WIDE = 120  # also in a pipe: values are whole lists
 POLL_S = 0.5
 SETTLE_S = 900.0  # replicas of the largest models start within minutes; a drain has its own deadline
 UNSETTLED = frozenset({"starting", "draining", "stopping"})
@@ -254,7 +255,7 @@ def wanted(client: Client, file: Path) -> Configuration:
 def _show_changes(changes: Changes, none: str) -> None:
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
-    out = show.console()
+    out = show.console(wide=TEXTS_WIDE)
     out.print(changes_picture(out, changes) if changes.changes else none)
     for warning in changes.warnings:
         out.print(show.clean(f"warning: {warning}"))

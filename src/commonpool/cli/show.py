@@ -33,10 +33,10 @@ class Column(msgspec.Struct, frozen=True):
     whole: bool = False
 
 
-def console(file: IO[str] | None = None) -> Console:
-    """Standard output as rich sees it, without guesses about what the text means."""
+def console(file: IO[str] | None = None, wide: int = WIDE) -> Console:
+    """Standard output as rich sees it, without guesses about what the text means; `wide` where it has no width."""
     file = file or sys.stdout
-    width = None if file.isatty() or "COLUMNS" in os.environ else WIDE
+    width = None if file.isatty() or "COLUMNS" in os.environ else wide
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 

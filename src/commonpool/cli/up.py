@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from commonpool.cli.client import TOKEN_VARIABLE
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Json
 from commonpool.cli.output import emit_line
@@ -40,7 +41,10 @@ class ShownKey(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The one line that `up --json` prints when the product serves. URLs are without a path."""
+    """The one line that `up --json` prints when the product serves. URLs are without a path.
+
+    `local`: commands on this machine need no key.
+    """
 
     gateway: str
     control: str
@@ -48,6 +52,7 @@ class Ready(msgspec.Struct, frozen=True):
     tenants: tuple[str, ...]
     keys: tuple[ShownKey, ...]
     warnings: tuple[str, ...]
+    local: bool = True
 
 
 def up(
@@ -105,7 +110,9 @@ def up(
 def readiness(started: "Started") -> Ready:
     """What is shown of what was started: of the keys their text, and no digest."""
     keys = tuple(ShownKey(new.key.tenant, new.key.app, new.text) for new in started.new_keys)
-    return Ready(started.gateway, started.control, started.models, started.tenants, keys, started.warnings)
+    return Ready(
+        started.gateway, started.control, started.models, started.tenants, keys, started.warnings, started.local
+    )
 
 
 def welcome(ready: Ready) -> str:
@@ -134,10 +141,19 @@ def welcome(ready: Ready) -> str:
             f'  client = OpenAI(base_url="{base_url}", api_key="{key}")',
             f'  print(client.chat.completions.create(model="{model}", messages={messages}, max_tokens=40))',
             "",
+            *_key_for_commands(ready),
             f"Then look: `{program} status{where}`, `{program} usage --by tenant,model{where}`.",
             "Ctrl-C stops: running requests finish first, a second Ctrl-C does not wait for them.",
         ]
     )
+
+
+def _key_for_commands(ready: Ready) -> list[str]:
+    """What is to be done first where commands need an admin key."""
+    if ready.local:
+        return []
+    key = next((shown.key for shown in ready.keys if not shown.tenant), "ADMIN_KEY")
+    return [f"Commands need an admin key (access.local is false): export {TOKEN_VARIABLE}={key}"]
 
 
 def _program() -> str:

@@ -32,7 +32,7 @@ from commonpool.console import (
     settings,
     tenants,
 )
-from commonpool.console.frame import House, Page
+from commonpool.console.frame import WITHIN_S, House, Page
 
 # In the order of the menu.
 PAGES: Final[tuple[Page, ...]] = (
@@ -58,6 +58,9 @@ PAGES: Final[tuple[Page, ...]] = (
 )
 
 
-def routes(clock: Callable[[], int] = time.time_ns) -> list[BaseRoute]:
-    """The pages, to be mounted beside the API. `clock` gives nanoseconds since the epoch."""
-    return House((*PAGES, *playground.pages()), clock).routes()
+def routes(clock: Callable[[], int] = time.time_ns, within_s: float = WITHIN_S) -> list[BaseRoute]:
+    """The pages, to be mounted beside the API. `clock` gives nanoseconds since the epoch.
+
+    A page waits `within_s` for a part that is slow.
+    """
+    return House((*PAGES, *playground.pages()), clock, within_s).routes()

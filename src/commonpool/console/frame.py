@@ -217,15 +217,15 @@ class View:
     async def slow(self, needs: Permission, path: str, answer: type[T], **query: Value) -> T | Problem:
         """The same of what changes slowly, as the books do: at most `SLOW_S` old, shared by those who may the same.
 
-        What takes longer than `WITHIN_S` is worked out meanwhile: the page shows the answer before, or says that it is
-        being worked out, and has it at a later refresh.
+        What takes longer than the house waits is worked out meanwhile: the page shows the answer before, or says that
+        it is being worked out, and has it at a later refresh.
         """
         if not self.may(needs):
             return Problem(FORBIDDEN, "")
         key = msgspec.json.encode((path, sorted(query.items()), self.me.may if self.me else ()))
         asked = self._house.shared.get(key, SLOW_S, lambda: self.attempt(path, answer, **query), USABLE_S)
         try:
-            return await asyncio.wait_for(asked, WITHIN_S)
+            return await asyncio.wait_for(asked, self._house.within_s)
         except TimeoutError:
             return Problem(ACCEPTED, "")
 
@@ -252,11 +252,17 @@ Serve = Callable[[Request], Awaitable[Response]]
 
 
 class House:
-    """What the pages have in common, made once: templates, words, files, the menu; `clock` gives ns since the epoch."""
+    """What the pages have in common, made once: templates, words, files, the menu; `clock` gives ns since the epoch.
 
-    def __init__(self, pages: Sequence[Page], clock: Callable[[], int] = time.time_ns) -> None:
+    A page waits `within_s` for a part that is slow.
+    """
+
+    def __init__(
+        self, pages: Sequence[Page], clock: Callable[[], int] = time.time_ns, within_s: float = WITHIN_S
+    ) -> None:
         self.pages = tuple(pages)
         self.clock = clock
+        self.within_s = within_s
         self.links = Links((page.path, page) for page in self.pages if page.show is not None)
         self.shared = Shared(time.monotonic)
         self._turns = Turns()

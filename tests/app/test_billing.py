@@ -145,6 +145,14 @@ def test_shared_costs_go_on_as_since_the_month_began(product: FakeOperations) ->
     assert began.forecast_micro == pytest.approx(960_000_335 + 7 * shared, abs=30)
 
 
+def test_of_a_time_before_the_books_began_there_is_nothing(product: FakeOperations) -> None:
+    never = ask(product, "2020-01-01 00:00", "2020-02-01 00:00", "tenant")
+    assert (never.bill.lines, never.until_ns, never.closed) == ((), at("2020-01-01 00:00"), False)
+    (said,) = never.notes
+    assert english(said) == "There are no books of it: they began on 2026-12-30 00:00 Europe/Berlin."
+    assert ask(product, "2026-12-29 00:00", "2026-12-31 00:00").until_ns > at(SINCE)  # a part of it
+
+
 def test_nothing_is_in_the_books_yet() -> None:
     product = billed()
     empty = ask(product, "2027-01-01 00:00", "2027-02-01 00:00", "tenant")

@@ -108,13 +108,15 @@ class Bills:
         self._check_prices(end_ns)
         until_ns = max(start_ns, min(end_ns, self._until(start_ns)))
         closed = _overlapping(self._store.periods(), start_ns, end_ns)
+        if end_ns <= self._began(start_ns) and not closed:
+            until_ns = start_ns  # there are no books of then
         tables = [fold([_kept(period, start_ns, end_ns)], by, filters) for period in closed]
         tables += [self._open(start, end, by, filters) for start, end in _gaps(closed, start_ns, until_ns)]
         folded = added(tables, by)
         expected = self._expected(folded, start_ns, until_ns, end_ns) if start_ns < until_ns < end_ns else None
         notes = self._behind(end_ns)
         if until_ns == start_ns and not (closed or notes):
-            notes = (self._first(start_ns),)
+            notes = (self._first(start_ns, end_ns),)
         return Billed(folded, until_ns, not _gaps(closed, start_ns, end_ns), expected, notes)
 
     def _expected(self, folded: Bill, start_ns: int, until_ns: int, end_ns: int) -> int:
@@ -250,10 +252,13 @@ class Bills:
             for pool, hour_ns in behind.items()
         )
 
-    def _first(self, start_ns: int) -> Said:
-        """When there is something to be seen of a period that nothing is in the books of."""
+    def _first(self, start_ns: int, end_ns: int) -> Said:
+        """When there is something to be seen of a period that nothing is in the books of; or that there never will be."""
         begins = [begin for pool in self._pools() if (begin := self._booked(pool)) is not None]
-        first_ns = max(start_ns, min(begins, default=self._hour_of(self._now())))
+        began_ns = min(begins, default=self._hour_of(self._now()))
+        if end_ns <= self._began(began_ns):
+            return say("note.before", at=self._moment(self._began(began_ns)))
+        first_ns = max(start_ns, began_ns)
         return say("note.first", at=self._moment(first_ns + NS_PER_HOUR))
 
     def _moment(self, at_ns: int) -> str:

@@ -174,7 +174,8 @@ def head(table: wire.BillTable) -> str:
     if table.closed:
         state = "closed"
     elif table.until_ns == table.start_ns:
-        state = "open: no hour of it is in the books yet"
+        over = any(note.name == "note.before" for note in table.said)
+        state = "before the books began" if over else "open: no hour of it is in the books yet"
     else:
         state = f"open: in the books until {text.local(table.until_ns, table.time_zone)}"
     return f"bill of {table.period} in {table.currency}, {state}"

@@ -137,6 +137,7 @@ SENTENCES: Final[dict[str, str]] = {
     "its changes into the file to keep them.",
     "note.no_later": "Nothing is answered later on a Ray cluster, so `queue.later` of {tenants} has no effect: what "
     "cannot be served in time is refused.",
+    "note.before": "There are no books of it: they began on {at}.",
     "note.first": "The first hour of it is closed soon after {at}.",
     # Advice.
     "advice.waits": "One task in a hundred waits {wait_ns} or longer, so its cap is raised to its peak: {use}.",

@@ -18,7 +18,7 @@ from mypyc.build import mypycify
 from setuptools import Distribution
 
 # The vocabulary stays interpreted: msgspec makes C of its structs already, which mypyc could only wrap.
-INTERPRETED = {"__init__", "billing", "effects", "events", "ledger", "model", "said"}
+INTERPRETED = {"__init__", "alerts", "billing", "effects", "events", "ledger", "model", "said"}
 # Where the functions of all modules are; the modules themselves only point there.
 LIBRARY = "commonpool_core"
 

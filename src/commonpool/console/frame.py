@@ -223,11 +223,13 @@ class View:
         if not self.may(needs):
             return Problem(FORBIDDEN, "")
         key = msgspec.json.encode((path, sorted(query.items()), self.me.may if self.me else ()))
-        asked = self._house.shared.get(key, SLOW_S, lambda: self.attempt(path, answer, **query), USABLE_S)
+        asked = self._house.shared.get(key, SLOW_S, lambda: self.get(path, answer, **query), USABLE_S)
         try:
             return await asyncio.wait_for(asked, self._house.within_s)
         except TimeoutError:
             return Problem(ACCEPTED, "")
+        except RefusedError as error:
+            return error.problem
 
     async def send(self, method: str, path: str, answer: type[T], body: Any = None, **query: Value) -> T:
         """Have the API change something, as the reader. Raises RefusedError."""

@@ -54,6 +54,12 @@ def test_narrow_terminal_gets_blocks_with_every_value() -> None:
     assert not any("…" in line for line in shown)
 
 
+def test_it_is_said_of_which_time_the_waits_are() -> None:
+    assert not any(line.startswith("waits: ") for line in lines(status()))
+    (said,) = (line for line in lines(status(waits_since_ns=NOW - 600 * 10**9)) if line.startswith("waits: "))
+    assert said == "waits: of what ended in the last 10 m; `commonpool waits` has those of any period"
+
+
 def test_lines_below() -> None:
     starting = msgspec.structs.replace(REPLICA, id="echo-1.2", state="starting")
     due = msgspec.structs.replace(LOAN, lender="", requests=1, jobs=1, due=True)

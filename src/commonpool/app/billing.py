@@ -253,7 +253,7 @@ class Bills:
         )
 
     def _first(self, start_ns: int, end_ns: int) -> Said:
-        """When there is something to be seen of a period that nothing is in the books of; or that there never will be."""
+        """When there is something to be seen of a period that nothing is in the books of, or that it was too early."""
         begins = [begin for pool in self._pools() if (begin := self._booked(pool)) is not None]
         began_ns = min(begins, default=self._hour_of(self._now()))
         if end_ns <= self._began(began_ns):

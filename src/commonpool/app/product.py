@@ -75,7 +75,7 @@ from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.later import Errands
 from commonpool.gateway.rates import rate_headers
 from commonpool.observe import gauges
-from commonpool.observe.waits import Waits
+from commonpool.observe.waits import WINDOW_NS, Waits
 from commonpool.store.audit import AuditEntry
 from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, Place, StoreError, UsageTable
 from commonpool.store.journal import Journal
@@ -533,6 +533,7 @@ class Product:
             resources=pictures.resources(state),
             gateway=self._gateway_url(),
             said={sentence: said for sentence, said in warnings.items() if said is not None},
+            waits_since_ns=max(self._started_ns, now - WINDOW_NS),
         )
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:

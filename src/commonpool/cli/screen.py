@@ -16,7 +16,7 @@ from rich.text import Text
 
 from commonpool.api import text
 from commonpool.api.wire.decisions import Decision
-from commonpool.api.wire.status import ModelStatus, TenantStatus
+from commonpool.api.wire.status import ModelStatus, Status, TenantStatus
 from commonpool.cli import show
 from commonpool.cli.client import Client
 from commonpool.cli.following import Follower, Seen
@@ -93,7 +93,8 @@ def frame(out: Console, view: View, height: int | None = None) -> RenderableType
     foot = [Text(HELP, style="dim")] if height is not None else []
     lines: list[RenderableType] = [*head]
     if height is None:
-        lines += [_tenants(tenants), Text(), _models(now.models), Text(), *_decisions(out, view.seen.decisions, 20)]
+        lines += [_tenants(now, tenants), Text(), _models(now.models), Text()]
+        lines += _decisions(out, view.seen.decisions, 20)
         return Group(*lines)
     # 1. What is always there: the head, three titles, the help.
     room = max(3, height - len(head) - 3 - len(foot))
@@ -101,7 +102,7 @@ def frame(out: Console, view: View, height: int | None = None) -> RenderableType
     most = max(2, room - DECISIONS_MIN)
     models = now.models[: max(1, min(len(now.models), most // 3))]
     rows = tenants[: max(1, most - len(models))]
-    lines += [_tenants(rows, len(tenants)), _models(models, len(now.models))]
+    lines += [_tenants(now, rows, len(tenants)), _models(models, len(now.models))]
     lines += _decisions(out, view.seen.decisions, room - len(rows) - len(models))
     return Group(*lines, *foot)
 
@@ -137,8 +138,10 @@ def _of(shown: int, all_of: int, noun: str) -> str:
     return noun if shown >= all_of else f"{noun} ({shown} of {all_of})"
 
 
-def _tenants(tenants: Sequence[TenantStatus], all_of: int = 0) -> Table:
-    titles = ("guaranteed", "used", "lent", "borrowed", "queue", "runs", "p50", "p99")
+def _tenants(now: Status, tenants: Sequence[TenantStatus], all_of: int = 0) -> Table:
+    titles = ["guaranteed", "used", "lent", "borrowed", "queue", "runs", "p50", "p99"]
+    if now.waits_since_ns is not None:
+        titles[-1] += f" of {text.age(now.waits_since_ns, now.now_ns)}"
     grid = _grid([(_of(len(tenants), all_of, "tenant"), False), *((title, True) for title in titles)])
     for each in tenants:
         due = "bold yellow" if each.due_milli_gpu else ""

@@ -168,4 +168,7 @@ def lines(now: wire.Status) -> list[str]:
         f"{', due' if loan.due else ''}"
         for loan in now.loans
     ]
+    if now.waits_since_ns is not None:
+        window = text.age(now.waits_since_ns, now.now_ns)
+        said.append(f"waits: of what ended in the last {window}; `commonpool waits` has those of any period")
     return [*said, *(f"warning: {warning}" for warning in now.warnings)]

@@ -156,6 +156,7 @@ class Status(msgspec.Struct, frozen=True):
 
     `said` has by sentence those of them that have a name.
     `jobs` and `resources` are of those that have or use some. `gateway` is where the data plane listens.
+    The p50 and p99 of tenants' waits are of what has ended since `waits_since_ns`.
     """
 
     version: str
@@ -174,3 +175,4 @@ class Status(msgspec.Struct, frozen=True):
     resources: tuple[ResourceUse, ...] = ()
     gateway: str = ""
     said: dict[str, Said] = {}
+    waits_since_ns: int | None = None

@@ -117,7 +117,7 @@ def test_where_devices_are_not_known_nothing_is_said_of_them(jobs: LocalJobs, mo
         (Task(("/no/such/program",), "/"), "'/no/such/program' cannot be run: No such file or directory"),
         (Task(("/etc/passwd",), "/"), "'/etc/passwd' cannot be run: Permission denied"),
         (Task(("/bin/true",), "/no/such/folder"), "'/no/such/folder' is not there"),
-        (Task(("/bin/true",), "."), "'.' is not there on this machine; name an absolute one"),
+        (Task(("/bin/true",), "."), "'.' is not there on this machine; give one that is, absolute"),
     ],
 )
 def test_what_cannot_run_is_told_in_a_sentence(jobs: LocalJobs, task: Task, says: str) -> None:

@@ -381,7 +381,7 @@ def _make(folder: Path, user: jobuser.User | None) -> None:
 def _check_cwd(cwd: str, user: jobuser.User | None) -> None:
     """Another user may not hear which folders there are: the job says it, as that user."""
     if not Path(cwd).is_absolute() or (user is None and not Path(cwd).is_dir()):
-        raise BackendError(f"The folder {cwd!r} is not there on this machine; name an absolute one that is as --cwd.")
+        raise BackendError(f"The folder {cwd!r} is not there on this machine; give one that is, absolute, as cwd.")
 
 
 def _said_of(job: Job, attempt: JobAttempt, checkpoint: Path) -> dict[str, str]:

@@ -106,7 +106,7 @@ class RayJobs:
     def check(self, job: Job, task: Task) -> None:
         self._users.name(job.tenant)
         if not Path(task.cwd).is_absolute():
-            raise BackendError(f"The folder {task.cwd!r} is not absolute; name one that is on the nodes as --cwd.")
+            raise BackendError(f"The folder {task.cwd!r} is not absolute; give one that is on the nodes as cwd.")
 
     async def start(self, job: Job, task: Task, attempt: JobAttempt) -> "RayJob":
         if self._nodes.find(attempt.node) is None:

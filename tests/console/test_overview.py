@@ -11,6 +11,7 @@ from commonpool.console import figures, overview, platform
 from commonpool.core.burn import RULES, Burn, Promise, Rule
 from commonpool.core.model import NS_PER_HOUR
 from commonpool.core.waits import Spread
+from commonpool.observe.decisions import Decision
 from tests.api.books import at
 from tests.api.fakes import LOAN, TENANT, FakeOperations
 from tests.console.visitor import visiting, words
@@ -142,6 +143,19 @@ def test_whom_bills_are_not_for_sees_what_work_cost() -> None:
             assert 'id="quotas"' not in remote.get("/advice").text
     with visiting(product, "192.0.2.7", authorization="Bearer tenant-admin") as remote:
         assert "Cost in four layers" in words(remote.get("/").text)
+
+
+def test_a_change_of_many_tenants_hides_no_other_decision() -> None:
+    product = FakeOperations()
+    add = product.fake_feed.decisions.add
+    add(Decision(product.now - S, "loan", "research borrows", ("research",)))
+    for n in range(200):
+        add(Decision(product.now, "quota", f"tenant t{n} is new", ("support",)))
+    with visiting(product) as local:
+        shown = words(section(local.get("/").text, "decisions"))
+    assert "research borrows" in shown
+    assert "and 198 more at once" in shown
+    assert sum(each.endswith("is new") for each in shown) == 2
 
 
 def test_figures_lead_to_their_records() -> None:

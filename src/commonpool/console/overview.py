@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from commonpool.access.permissions import Permission
 from commonpool.api.wire.bill import BillLine, BillTable, ReconciliationTable
-from commonpool.api.wire.decisions import Decisions
+from commonpool.api.wire.decisions import Decision, Decisions
 from commonpool.api.wire.status import Status, TenantStatus
 from commonpool.api.wire.usage import UsageRow, UsageTable
 from commonpool.api.wire.waits import Promises, WaitTable
@@ -21,6 +21,8 @@ from commonpool.core.waits import WINDOW_NS
 DAY_NS = 24 * NS_PER_HOUR
 ROWS_MAX = 8  # of a list whose whole is on a page of its own
 DECISIONS_MAX = 10
+DECISIONS_ASKED = 300  # of a configuration with many new tenants each is one
+ALIKE_MAX = 2  # of a kind at one moment; the others are counted
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -110,6 +112,28 @@ def promised(promises: Iterable[Promise]) -> list[Promised]:
     return sorted(known, key=lambda each: (*(-part for part in each.urgency), each.tenant, each.tier))
 
 
+class Told(msgspec.Struct, frozen=True):
+    """A decision, and how many more of its kind that moment brought which are not shown."""
+
+    decision: Decision
+    alike: int = 0
+
+
+def told(decisions: Iterable[Decision]) -> list[Told]:
+    """The last ones, in which one change of many things does not hide everything else."""
+    found: list[Told] = []
+    counts: dict[tuple[int, str], int] = {}
+    for each in decisions:
+        key = (each.at_ns, each.kind)
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] <= ALIKE_MAX:
+            found.append(Told(each))
+    last = {(each.decision.at_ns, each.decision.kind): at for at, each in enumerate(found)}
+    for key, at in last.items():
+        found[at] = Told(found[at].decision, max(0, counts[key] - ALIKE_MAX))
+    return found[:DECISIONS_MAX]
+
+
 def costly(lines: Sequence[BillLine]) -> list[BillLine]:
     """Those that cost most, of work that has a name."""
     named = [line for line in lines if all(line.group) and line.total_micro > 0]
@@ -148,7 +172,7 @@ async def show(view: View) -> Response:
         view.slow(bills, "/admin/v1/bill", BillTable, by="tenant"),
         view.slow(bills, "/admin/v1/bill", BillTable, by="tenant,app"),
         view.slow(bills, "/admin/v1/bill", BillTable, by="model"),
-        view.wish(Permission.READ_STATUS, "/admin/v1/decisions", Decisions, limit=DECISIONS_MAX),
+        view.wish(Permission.READ_STATUS, "/admin/v1/decisions", Decisions, limit=DECISIONS_ASKED),
         use(view, "tenant,app", DAY_NS),
         use(view, "model", DAY_NS),
     )
@@ -168,7 +192,7 @@ async def show(view: View) -> Response:
         used=apps_used,
         apps_used=spent(apps_used.rows) if isinstance(apps_used, UsageTable) else apps_used,
         models_used=spent(models_used.rows) if isinstance(models_used, UsageTable) else models_used,
-        decisions=decisions,
+        decisions=decisions if isinstance(decisions, Problem) else told(decisions.decisions),
         reconciliation=await _reconciliation(view, bill),
         hour_ns=NS_PER_HOUR,
         rows_max=ROWS_MAX,

@@ -41,6 +41,15 @@ def test_loans_are_one_line_a_pair() -> None:
     )
 
 
+def test_a_loan_has_lasted_since_the_pair_began_and_what_was_expected_before_now_is_not_known() -> None:
+    one = LoanView("b", "a", "r1", 500, 30, due=False, return_ns=90)
+    other = LoanView("", "a", "r2", 250, 20, due=False, return_ns=70)
+    began = {("b", "a"): 5, ("", "a"): 25}
+    unowned, lent = views.loans([one, other], 80, lambda *pair: began[pair])
+    assert (lent.start_ns_min, lent.return_ns) == (5, 90)
+    assert (unowned.start_ns_min, unowned.return_ns) == (20, None)
+
+
 def test_a_pair_of_which_all_is_known_is_back_with_its_last_loan() -> None:
     one = LoanView("b", "a", "r1", 500, 30, due=False, return_ns=90)
     other = LoanView("b", "a", "r2", 250, 20, due=False, return_ns=70)

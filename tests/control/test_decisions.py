@@ -20,6 +20,7 @@ class Told:
     def __init__(self, here: World) -> None:
         self.here = here
         self._observer = Observer()
+        self.loans = self._observer.loans
         self.look()
 
     def look(self, *kinds: str) -> list[Decision]:
@@ -65,12 +66,14 @@ def test_requests_that_borrow_one_after_another_are_one_loan() -> None:
     for n in range(5):
         here.arrive(f"r{n}", "a")
     assert len(told.look("loan")) == 1
+    began = here.now
     for n in range(5, 9):
         here.end(f"r{n - 5}")
         here.later(1)
         assert told.said("loan") == []
         here.arrive(f"r{n}", "a")
         assert told.said("loan") == []
+    assert (told.loans.since("b", "a"), told.loans.since("a", "b")) == (began, None)
 
 
 def test_what_is_guaranteed_to_nobody_is_lent_by_the_pool() -> None:

@@ -78,8 +78,16 @@ def models(views: Iterable[ModelView]) -> tuple[ModelStatus, ...]:
     )
 
 
-def loans(views: Iterable[LoanView]) -> tuple[LoanStatus, ...]:
-    """One line for each lender and borrower, however much runs on it; by lender, then borrower."""
+def loans(
+    views: Iterable[LoanView],
+    now_ns: int | None = None,
+    since: Callable[[str, str], int | None] = lambda _lender, _borrower: None,
+) -> tuple[LoanStatus, ...]:
+    """One line for each lender and borrower, however much runs on it; by lender, then borrower.
+
+    `since` says when the one began to borrow of the other, where that is before the loans that are open: requests borrow
+    one after another. What was expected back before `now_ns` is expected at no time that is known.
+    """
     pairs: dict[tuple[str, str], list[LoanView]] = {}
     for view in views:
         pairs.setdefault((view.lender, view.borrower), []).append(view)
@@ -89,17 +97,22 @@ def loans(views: Iterable[LoanView]) -> tuple[LoanStatus, ...]:
             borrower=borrower,
             milli_gpu=sum(view.milli_gpu for view in pair),
             requests=len({view.request_id for view in pair if not view.job}),
-            start_ns_min=min(view.start_ns for view in pair),
+            start_ns_min=_first(since(lender, borrower), pair),
             due=any(view.due for view in pair),
             jobs=len({view.request_id for view in pair if view.job}),
-            return_ns=_last([view.return_ns for view in pair]),
+            return_ns=_last([view.return_ns for view in pair], now_ns),
         )
         for (lender, borrower), pair in sorted(pairs.items())
     )
 
 
-def _last(returns: Sequence[int | None]) -> int | None:
-    known = [each for each in returns if each is not None]
+def _first(since_ns: int | None, pair: Sequence[LoanView]) -> int:
+    first_ns = min(view.start_ns for view in pair)
+    return first_ns if since_ns is None else min(first_ns, since_ns)
+
+
+def _last(returns: Sequence[int | None], now_ns: int | None) -> int | None:
+    known = [each for each in returns if each is not None and (now_ns is None or each > now_ns)]
     return max(known) if len(known) == len(returns) else None
 
 

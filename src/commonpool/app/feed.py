@@ -76,6 +76,10 @@ class Feed:
         for stream in self._streams:
             stream.tell(changed)
 
+    def lent_since(self, lender: str, borrower: str) -> int | None:
+        """Since when the one lends to the other, as the decisions say; None where they do not."""
+        return self._observer.loans.since(lender, borrower)
+
     def listen(self, caller: str, address: str) -> Stream:
         """See `api.operations.Feed`."""
         own = sum(stream.caller == caller for stream in self._streams)

@@ -526,7 +526,7 @@ class Product:
             ),
             replicas=self.replicas(),
             models=views.models(core_views.models(state)),
-            loans=views.loans(core_views.loans(state)),
+            loans=views.loans(core_views.loans(state), now, self._feed.lent_since),
             warnings=tuple(warnings),
             devices=pictures.devices(state),
             jobs=pictures.jobs(state),

@@ -68,8 +68,9 @@ class TenantStatus(msgspec.Struct, frozen=True):
 class LoanStatus(msgspec.Struct, frozen=True):
     """What one tenant holds of another's guarantee now, and since when; lender "" is the pool's unowned part.
 
+    Requests borrow one after another: `start_ns_min` is when that began, without a break of five seconds since.
     `requests` and `jobs` run on it. `due` says that the lender has work waiting: the next that frees goes back to it.
-    `return_ns` is when the last of it is expected back, null where that is not known of all of it.
+    `return_ns` is when the last of it is expected back, null where that is not known of all of it, or is over already.
     """
 
     lender: str

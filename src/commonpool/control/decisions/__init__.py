@@ -20,7 +20,8 @@ class Observer:
     """Remembers what it saw; the first look tells of all that is there."""
 
     def __init__(self) -> None:
-        self._parts = Quotas(), Models(), Jobs(), Loans()
+        self.loans = Loans()
+        self._parts = Quotas(), Models(), Jobs(), self.loans
 
     def look(self, state: State, now: int) -> Iterator[Decision]:
         """What was decided since the last look; `now` in nanoseconds since the epoch."""

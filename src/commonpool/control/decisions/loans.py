@@ -31,6 +31,11 @@ class Loans:
     def __init__(self) -> None:
         self._open: dict[Pair, _Episode] = {}
 
+    def since(self, lender: str, borrower: str) -> int | None:
+        """Since when the one has lent to the other without a break of QUIET_NS; None where it was not seen to."""
+        found = [each.since for pair, each in self._open.items() if pair[1:] == (lender, borrower)]
+        return min(found, default=None)
+
     def look(self, state: State, now: int) -> Iterator[Decision]:
         """See `Observer.look`."""
         for pool, books in state.loans.items():

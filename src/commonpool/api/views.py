@@ -85,7 +85,7 @@ def loans(
 ) -> tuple[LoanStatus, ...]:
     """One line for each lender and borrower, however much runs on it; by lender, then borrower.
 
-    `since` says when the one began to borrow of the other, where that is before the loans that are open: requests borrow
+    `since` says when the one began to borrow of the other, which is before the loans that are open, as requests borrow
     one after another. What was expected back before `now_ns` is expected at no time that is known.
     """
     pairs: dict[tuple[str, str], list[LoanView]] = {}

@@ -58,7 +58,7 @@ def test_a_long_list_has_pages(product: FakeOperations) -> None:
         where = "/jobs"
         while where:
             page = local.get(where).text
-            seen += re.findall(r'<th scope="row"><a href="/jobs/([^"]+)"', page)
+            seen += re.findall(r'<th\b[^>]*><a href="/jobs/([^"]+)"', page)
             following = re.search(r'href="([^"]+)" rel="next"', page)
             where = following[1].replace("&amp;", "&") if following else ""
     assert seen == names[::-1]

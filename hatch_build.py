@@ -5,6 +5,7 @@ needs no compiler. Both decide the same (docs/adr/0010-compiled-core.md).
 """
 
 import os
+import re
 import shlex
 import shutil
 import sysconfig
@@ -17,8 +18,10 @@ from hatchling.builders.wheel import WheelBuilderConfig
 from mypyc.build import mypycify
 from setuptools import Distribution
 
-# The vocabulary stays interpreted: msgspec makes C of its structs already, which mypyc could only wrap.
-INTERPRETED = {"__init__", "alerts", "billing", "effects", "events", "ledger", "model", "said"}
+# A module with structs stays interpreted: msgspec makes C of them already, and compiling loses the types that msgspec
+# reads and writes them by. These are on the way of each decision, and what they have is built from what is known.
+STRUCT = re.compile(r"^class .*\bfrozen=True", re.MULTILINE)
+WITH_STRUCTS = {"admission", "hosts", "scaling"}
 # Where the functions of all modules are; the modules themselves only point there.
 LIBRARY = "commonpool_core"
 
@@ -52,10 +55,16 @@ def lacking() -> str | None:
     return None if header.exists() else f"Python's header {header} (Debian: apt install python3-dev)"
 
 
+def _is_compiled(module: Path) -> bool:
+    if module.stem == "__init__":
+        return False
+    return module.stem in WITH_STRUCTS or not STRUCT.search(module.read_text(encoding="utf-8"))
+
+
 def _compile(core: Path, folder: Path) -> dict[str, str]:
     """Compile into a folder. Returns where each module is, and where it belongs in the wheel."""
     extensions = mypycify(
-        [str(path) for path in sorted(core.glob("*.py")) if path.stem not in INTERPRETED],
+        [str(path) for path in sorted(core.glob("*.py")) if _is_compiled(path)],
         target_dir=str(folder / "c"),
         group_name=LIBRARY,
         opt_level="1",  # as fast as 2 here, in three quarters of the time

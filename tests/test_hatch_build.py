@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hatch_build import STRUCT, WITH_STRUCTS
 
 from commonpool.core.events import DevicesChanged, Granted, Produced, ReplicaDraining, ReplicaLost, Spent
 from commonpool.core.model import Budget, Group, Outcome, Policy, Usage
@@ -18,6 +19,12 @@ from tests.core.worlds import S, World, policy, tenant
 ROOT = Path(__file__).parents[1]
 NAMES = ("a", "b", "c")
 STEPS = 4000
+DESCRIBE = """
+import msgspec
+from commonpool.api.openapi import document
+from commonpool.api.routes import ENDPOINTS
+print(msgspec.json.encode(document(ENDPOINTS, ""), order="deterministic").decode())
+"""
 
 
 def build(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -127,19 +134,32 @@ def test_compiled_and_pure_core_give_the_same_effects_byte_for_byte(compiled: Pa
 
 
 def test_a_compiled_wheel_carries_its_sources_and_names_its_platform(compiled: Path) -> None:
-    modules = sorted(path.name.partition(".")[0] for path in (compiled / "commonpool/core").glob("*.so"))
-    sources = sorted(path.stem for path in (compiled / "commonpool/core").glob("*.py"))
+    core = compiled / "commonpool/core"
+    modules = {path.name.partition(".")[0] for path in core.glob("*.so")}
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in core.glob("*.py")}
 
-    assert [each for each in sources if each not in modules] == [
-        "__init__",
-        "billing",
-        "effects",
-        "events",
-        "ledger",
-        "model",
-    ]
+    assert {"machine", "dispatch", "queueing", "quota", "lending", "ranking"} < modules
+    assert modules < set(sources)
+    assert {name for name in modules if STRUCT.search(sources[name])} == WITH_STRUCTS
     (tags,) = compiled.glob("*.dist-info/WHEEL")
     assert "Root-Is-Purelib: false" in tags.read_text(encoding="utf-8")
+
+
+def test_with_either_core_the_api_says_the_same_of_what_it_hears_and_answers(compiled: Path) -> None:
+    pure, ours = (
+        subprocess.run(
+            [sys.executable, "-c", DESCRIBE],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(product)},
+            capture_output=True,
+            check=True,
+            timeout=300,
+        ).stdout
+        for product in (ROOT / "src", compiled)
+    )
+
+    assert msgspec.json.decode(pure)["paths"]
+    assert ours == pure
 
 
 def test_a_wheel_is_pure_unless_asked_otherwise(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from rich.console import Console
 from commonpool.cli import run
 from commonpool.cli.exits import ExitCode
 from commonpool.cli.place import lines, picture
+from commonpool.core.candidates import Barrier, Candidate
 from commonpool.core.footprint import Footprint
-from commonpool.core.placement import Barrier, Candidate
 from commonpool.core.trial import Allowance, Trial
 from tests.api.fakes import FakeOperations
 from tests.cli.serving import serving

@@ -100,8 +100,8 @@ def test_nothing_wrong_is_said(product: FakeOperations) -> None:
 
 
 def test_what_is_wrong_in_chinese(product: FakeOperations) -> None:
-    with visiting(product, **{"accept-language": "zh"}) as local:
-        page = local.get("/alerts").text
+    with visiting(product) as local:
+        page = local.get("/alerts", headers={"accept-language": "zh"}).text
     assert "租户 support 保障 2 GPU，而 3 天来最多需要 0.1 GPU；" in page  # noqa: RUF001 - Chinese
     assert "<code>commonpool release support</code> 可让所有人使用 0.5 GPU。" in page
     assert "释放可释放的部分" in page
@@ -111,8 +111,8 @@ def test_what_is_wrong_in_chinese(product: FakeOperations) -> None:
 def test_what_somebody_else_has_said_is_marked_as_english(product: FakeOperations) -> None:
     product.away = Away(journal="The disk is full.")
     asyncio.run(looked(product, 2))
-    with visiting(product, **{"accept-language": "zh"}) as local:
-        page = local.get("/alerts").text
+    with visiting(product) as local:
+        page = local.get("/alerts", headers={"accept-language": "zh"}).text
     assert "日志不可写，因此不接受任何请求。" in page  # noqa: RUF001 - Chinese
     assert '<span lang="en">The disk is full.</span>' in page
 

@@ -114,7 +114,7 @@ def test_what_takes_long_is_said_and_the_rest_is_there(product: FakeOperations) 
         return await slow(*given, **more)  # type: ignore[arg-type]
 
     product.fake_bills.bill = never  # type: ignore[assignment,method-assign]
-    with visiting(product) as local:
+    with visiting(product, within_s=0.05) as local:
         answer = local.get("/")
     assert answer.status_code == 200
     assert "This is being worked out; it appears by itself." in words(answer.text)

@@ -14,9 +14,14 @@ OWN_PAGE = {"origin": BASE}  # what a browser sends with a form of ours
 
 
 @contextmanager
-def visiting(product: FakeOperations, peer: str = "127.0.0.1", **headers: str) -> Iterator[TestClient]:
-    """A client that comes from this address; from the machine itself it is a platform-admin."""
-    application = routes.application(product, console.routes(product.now_ns, within_s=120))
+def visiting(
+    product: FakeOperations, peer: str = "127.0.0.1", *, within_s: float = 120, **headers: str
+) -> Iterator[TestClient]:
+    """A client that comes from this address; from the machine itself it is a platform-admin.
+
+    Pages wait `within_s` for their slow parts.
+    """
+    application = routes.application(product, console.routes(product.now_ns, within_s))
     with TestClient(application, base_url=BASE, client=(peer, 50000), headers=headers) as client:
         yield client
 

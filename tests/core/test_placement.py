@@ -2,10 +2,10 @@
 
 import pytest
 
+from commonpool.core.candidates import Barrier, Candidate
 from commonpool.core.footprint import Footprint
 from commonpool.core.inventory import Inventory
 from commonpool.core.model import NS_PER_HOUR, Device, Isolation, Window
-from commonpool.core.placement import Barrier, Candidate
 from tests.core.sheds import GIB, gpus, node, part, put, shed
 
 

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonpool.core import trial, views
+from commonpool.core.candidates import Barrier
 from commonpool.core.effects import Start
 from commonpool.core.events import NodeSeen
 from commonpool.core.model import Attached, Cause, Deployment, Device, Group, Hardware, Job, Node, Scaling
-from commonpool.core.placement import Barrier
 from commonpool.core.trial import Lender
 from tests.core.worlds import S, World, policy, tenant
 

@@ -12,8 +12,8 @@ from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
 from commonpool.config.quantities import format_memory
+from commonpool.core.candidates import Candidate
 from commonpool.core.footprint import Footprint
-from commonpool.core.placement import Candidate
 from commonpool.core.trial import Trial
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from typing import Final, cast
 
+from commonpool.core.candidates import Barrier
 from commonpool.core.effects import Effect, Start
 from commonpool.core.entries import Entry, Spot, holds
 from commonpool.core.footprint import Footprint
@@ -11,7 +12,7 @@ from commonpool.core.lanes import at_limit
 from commonpool.core.lending import Loans
 from commonpool.core.line import PASS_PRICE
 from commonpool.core.model import NS_PER_S, Cause, Hardware, Job
-from commonpool.core.placement import Barrier, Placement
+from commonpool.core.placement import Placement
 from commonpool.core.queueing import Flow
 from commonpool.core.quota import Node, Quota
 from commonpool.core.sites import Site, bound

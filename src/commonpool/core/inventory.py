@@ -9,11 +9,12 @@ from typing import Final
 
 import msgspec
 
+from commonpool.core.candidates import ORDER, Barrier, Candidate
 from commonpool.core.footprint import Footprint, convert
 from commonpool.core.fragmentation import Measure, Shapes
 from commonpool.core.hosts import Card, Host, Part
 from commonpool.core.model import Device, Hardware, Isolation, Node, Resource
-from commonpool.core.placement import ORDER, Barrier, Candidate, Placement, barrier, closed
+from commonpool.core.placement import Placement, barrier, closed
 from commonpool.core.ranking import NO_FIT, Ask, Index
 
 _KINDS_MAX: Final = 4096

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import msgspec
 
 from commonpool.core import story
+from commonpool.core.candidates import Candidate
 from commonpool.core.english import english
 from commonpool.core.footprint import Footprint, convert
 from commonpool.core.model import Cause, Hardware, Resource, Wait
-from commonpool.core.placement import Candidate
 from commonpool.core.quota import Node
 from commonpool.core.replicas import owner_of
 from commonpool.core.said import Said, say

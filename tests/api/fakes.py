@@ -35,6 +35,7 @@ from commonpool.core.events import Released
 from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
 from commonpool.core.model import UsageRecord
+from commonpool.core.said import Said
 from commonpool.core.standing import Before, Passage, Standing, together
 from commonpool.core.trial import Trial
 from commonpool.store.audit import AuditEntry
@@ -283,6 +284,7 @@ class FakeOperations:
             models=self.models_now,
             loans=self.loans_now,
             warnings=self.warnings,
+            said={sentence: Said("alert.underuse", {"tenant": "support"}) for sentence in self.warnings},
         )
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:

@@ -20,6 +20,8 @@ def test_a_tenant_sees_what_concerns_it(local: TestClient, product: FakeOperatio
     product.tenants = (TENANT, other)
     product.models_now = (MODEL, msgspec.structs.replace(MODEL, name="of-others"))
     product.warnings = ("Tenant support has spent its budget.",)
+    whole = msgspec.json.decode(local.get("/admin/v1/status").content, type=wire.Status)
+    assert set(whole.said) == set(product.warnings)  # of others too
     elsewhere = wire.LoanStatus("support", "third", 100, 1, NOW, due=False)
     product.loans_now = (LOAN, elsewhere)
     product.callers[ADMIN] = by_admin_key("k", "viewer", "research")
@@ -29,7 +31,7 @@ def test_a_tenant_sees_what_concerns_it(local: TestClient, product: FakeOperatio
     assert [pool.name for pool in status.pools] == ["main"]
     assert [model.name for model in status.models] == ["echo"]
     assert status.loans == (LOAN,)  # who lends to it is named, as on its bill
-    assert (status.replicas, status.warnings, status.devices) == ((), (), ())
+    assert (status.replicas, status.warnings, status.said, status.devices) == ((), (), {}, ())
 
 
 def test_replicas(local: TestClient) -> None:

@@ -133,6 +133,7 @@ def within(status: Status, scope: Scope, policy: Policy) -> Status:
         models=tuple(each for each in status.models if each.name in models),
         loans=tuple(each for each in status.loans if each.lender in own or each.borrower in own),
         warnings=(),
+        said={},
         devices=(),
         jobs=tuple(each for each in status.jobs if each.tenant in scope),
         resources=tuple(each for each in status.resources if each.tenant in own),

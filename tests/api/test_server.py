@@ -1,6 +1,7 @@
 """Given the control plane on a real socket, then it is reached, and goes away when it is stopped."""
 
 import asyncio
+import contextlib
 import socket
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 
 from commonpool.api import routes
 from commonpool.api.lobby import Lobby
-from commonpool.api.server import Server
+from commonpool.api.server import HEAD_BYTES_MAX, TOO_LONG, Server
 from commonpool.config.structs import Timeouts
+from commonpool.core.model import NS_PER_S
 from tests.api.fakes import FakeOperations
 
 
@@ -90,6 +92,44 @@ def test_whoever_sends_no_whole_request_is_cut(sent: bytes) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(sent)
         assert await closed(reader)
+        writer.close()
+        await server.stop()
+
+    asyncio.run(life())
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        pytest.param(b"GET /", id="an address"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: ", id="a header"),
+        pytest.param(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nx: ", id="a trailer"),
+    ],
+)
+def test_a_head_without_an_end_is_not_kept(begun: bytes) -> None:
+    async def life() -> None:
+        patient = Timeouts(header_ns=3600 * NS_PER_S, body_ns=3600 * NS_PER_S)
+        server = Server(reading, timeouts=patient)
+        await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(begun + b"x" * 4 * HEAD_BYTES_MAX)
+        async with asyncio.timeout(WITHIN_S):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() in {b"", TOO_LONG}
+        writer.close()
+        await server.stop()
+
+    asyncio.run(life())
+
+
+def test_a_long_body_is_no_long_head() -> None:
+    async def life() -> None:
+        server = Server(reading)
+        await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        length = 8 * HEAD_BYTES_MAX
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % length + b"x" * length)
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
         writer.close()
         await server.stop()
 

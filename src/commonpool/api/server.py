@@ -1,15 +1,15 @@
 """The control plane's listener: uvicorn within a loop that somebody else runs.
 
-uvicorn bounds neither how long a client may be silent nor who may be connected, and what it calls its limit refuses
-everybody once enough are connected that ask for nothing. So both are here: `_Protocol` has the patience, `api.lobby`
-the connections, `api.crowd` what is asked at once.
+uvicorn bounds neither how long a client may be silent or its head nor who may be connected, and what it calls its limit
+refuses everybody once enough are connected that ask for nothing. So all are here: `_Protocol` has the patience,
+`api.lobby` the connections, `api.crowd` what is asked at once.
 """
 
 import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -22,6 +22,9 @@ from commonpool.api.lobby import Lobby
 from commonpool.api.streaming import CUT
 from commonpool.config.structs import Timeouts, Tls
 from commonpool.core.model import NS_PER_S
+
+HEAD_BYTES_MAX: Final = 64 * 1024  # as the gateway's: what is no body is held in memory until it is whole
+TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 Owed = Literal["", "head", "body"]
 
@@ -47,6 +50,8 @@ class _Protocol(HttpToolsProtocol):
         self._lobby = lobby
         self._timeouts = timeouts
         self._sending = False  # a message of the client has begun, and is not whole
+        self._parsed = False  # a head, a part of a body or the end of a message, of the bytes that came last
+        self._held_bytes = 0  # that came since such a thing did
         self._owed: Owed = ""
         self._awaited: asyncio.TimerHandle | None = None
         self._untaken: asyncio.TimerHandle | None = None
@@ -78,16 +83,34 @@ class _Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._parsed = False
         super().data_received(data)
-        if not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        self._held_bytes = 0 if self._parsed else self._held_bytes + len(data)
+        if self._held_bytes <= HEAD_BYTES_MAX:
             self._owe("head" if self.idle else "body" if self._sending else "")
+        elif self.idle:
+            self.transport.write(TOO_LONG)
+            self.transport.close()
+        else:
+            self.leave()
 
     def on_message_begin(self) -> None:
         self._sending = True
         super().on_message_begin()
         self.scope["extensions"] = {CUT: {"now": self.transport.abort}}
 
+    def on_headers_complete(self) -> None:
+        self._parsed = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._parsed = True
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
+        self._parsed = True
         self._sending = False
         super().on_message_complete()
 

@@ -126,12 +126,30 @@ def test_who_leaves_takes_nothing_from_the_others() -> None:
     asyncio.run(scene())
 
 
-def test_so_many_are_kept_and_no_more() -> None:
+def test_so_many_are_kept_and_the_one_that_gets_old_first_makes_room() -> None:
     async def scene() -> None:
         world = World()
-        for number in range(KEPT_MAX + 1):
+        for number in range(KEPT_MAX):
+            world.now = number / KEPT_MAX
             await world.ask(b"%d" % number)
-        assert await world.ask(b"0") == 1
-        assert await world.ask(b"%d" % KEPT_MAX) == KEPT_MAX + 2
+        assert await world.ask(b"new") == KEPT_MAX + 1
+        assert [await world.ask(b"1"), await world.ask(b"new")] == [2, KEPT_MAX + 1]
+        assert await world.ask(b"0") == KEPT_MAX + 2
+
+    asyncio.run(scene())
+
+
+def test_what_is_being_worked_out_makes_no_room() -> None:
+    async def scene() -> None:
+        world = World()
+        world.gate.clear()
+        first = [asyncio.ensure_future(world.ask(b"%d" % number)) for number in range(KEPT_MAX)]
+        await asyncio.sleep(0)
+        more = [asyncio.ensure_future(world.ask(b"more")) for _ in range(2)]
+        again = asyncio.ensure_future(world.ask(b"0"))
+        await asyncio.sleep(0)
+        world.gate.set()
+        assert await asyncio.gather(*first, again) == [*range(1, KEPT_MAX + 1), 1]
+        assert await asyncio.gather(*more) == [KEPT_MAX + 1, KEPT_MAX + 2]
 
     asyncio.run(scene())

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
 
-KEPT_MAX: Final = 128
+KEPT_MAX: Final = 512  # a page is several of them, for those who may see the same
 
 
 class _Kept(NamedTuple):
@@ -60,11 +60,19 @@ class Shared:
     ) -> _Kept:
         asked = asyncio.ensure_future(make())
         kept = _Kept(until, until + usable_s, asked, before)
+        if key not in self._kept and len(self._kept) >= KEPT_MAX:
+            self._make_room()
         if key in self._kept or len(self._kept) < KEPT_MAX:
             self._kept[key] = kept
 
         asked.add_done_callback(_heard)
         return kept
+
+    def _make_room(self) -> None:
+        """The answer that gets old first goes; what is being worked out stays, since it would be begun again."""
+        made = [(kept.until, key) for key, kept in self._kept.items() if kept.asked.done()]
+        if made:
+            del self._kept[min(made)[1]]
 
 
 def _heard(asked: asyncio.Future[Any]) -> None:

@@ -134,6 +134,7 @@ class World(msgspec.Struct):
     markers: dict[str, set[str]]
     callers: dict[str, dict[str, str]]
     secrets: set[str]
+    session: str = ""  # of the person who is logged in
 
     async def ask(self, request: httpx.Request, peer: tuple[str, int] = ELSEWHERE) -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self.application, client=peer)) as client:
@@ -169,7 +170,7 @@ class World(msgspec.Struct):
         made = await self.make("/admin/v1/jobs", {**job, **about})
         await self.make(f"/admin/v1/tenants/{tenant}/prompts/on", {}, f"tenant-admin of {tenant}")
         request = await self._request(tenant, _note(tenant))
-        self.things[tenant] = Things(tenant, APPS[tenant], made["id"], request, spare, _note(tenant))
+        self.things[tenant] = Things(tenant, APPS[tenant], made["id"], request, spare, _note(tenant), self.session)
         self.markers.setdefault(tenant, set()).update(self.things[tenant].markers)
 
     async def _request(self, tenant: str, prompt: str) -> str:
@@ -197,6 +198,8 @@ class World(msgspec.Struct):
         cookie = answer.headers["set-cookie"].partition(";")[0]
         self.secrets.add(cookie.partition("=")[2])
         self.callers["person"] = {"cookie": cookie, "origin": URL}
+        mine = await self.ask(httpx.Request("GET", f"{URL}/admin/v1/me/sessions", headers=self.callers["person"]))
+        self.session = next(each["id"] for each in mine.json()["sessions"] if each["current"])
 
     async def _account(self, name: str) -> None:
         known = httpx.Request("POST", f"{URL}/admin/v1/accounts/{name}/password", json={"password": PASSWORD})

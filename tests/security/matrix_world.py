@@ -67,7 +67,7 @@ SESSION = Session(bytes(range(32)), at(NOW), at(NOW), at(NOW) + HOUR, "ann")
 
 
 class Things(msgspec.Struct, frozen=True):
-    """What a tenant has, by name; of nobody's there is none."""
+    """What a tenant has, by name, and the session of a person; of nobody's there is none."""
 
     tenant: str
     app: str
@@ -75,6 +75,7 @@ class Things(msgspec.Struct, frozen=True):
     request: str
     key: str
     note: str
+    session: str = name_of(SESSION)
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -89,7 +90,7 @@ def things(tenant: str) -> Things:
     )
 
 
-UNKNOWN = Things("nobody", "default", "job-nobody", "request-nobody", "0000000000", "")
+UNKNOWN = Things("nobody", "default", "job-nobody", "request-nobody", "0000000000", "", "0" * 16)
 
 
 def _store() -> MemoryStore:
@@ -299,10 +300,10 @@ CALLS: dict[tuple[str, str], Callable[[Things], Call]] = {
     ("GET", "/metrics"): lambda _: Call(),
     ("POST", "/admin/v1/sessions"): lambda _: Call(body={"name": "ann", "password": PASSWORD}),
     ("GET", "/admin/v1/sessions"): lambda _: Call(says="account:ann"),
-    ("DELETE", "/admin/v1/sessions/{session}"): lambda _: Call(path={"session": name_of(SESSION)}),
+    ("DELETE", "/admin/v1/sessions/{session}"): lambda about: Call(path={"session": about.session}),
     ("GET", "/admin/v1/me/sessions"): lambda _: Call(says='"sessions":[]'),  # nobody here comes with one
-    ("DELETE", "/admin/v1/me/sessions/{session}"): lambda _: Call(
-        path={"session": name_of(SESSION)}, status=404, says="you have no session"
+    ("DELETE", "/admin/v1/me/sessions/{session}"): lambda about: Call(
+        path={"session": about.session}, status=404, says="you have no session"
     ),
     ("GET", "/admin/v1/me"): lambda _: Call(),
     ("POST", "/admin/v1/me/password"): lambda _: Call(

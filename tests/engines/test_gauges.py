@@ -61,6 +61,7 @@ def test_shards_of_one_copy_count_once_and_copies_each() -> None:
         "vllm:num_requests_running NaN\n",
         "vllm:num_requests_running -1\n",
         "vllm:num_requests_running +Inf\n",
+        "vllm:num_requests_running 1e300\n",
         "vllm:num_requests_running many\n",
         'vllm:num_requests_running{engine="0" 3\n',
         "vllm:num_requests_running_by_colour 3\n",
@@ -75,6 +76,7 @@ def test_a_page_that_does_not_say_what_runs_says_nothing(page: str) -> None:
 def test_a_figure_without_sense_is_not_known_and_the_others_are() -> None:
     assert read(vllm(3, 1, float("nan"), 5).encode(), names("vllm")) == Gauges(3, 1, None, 5)
     assert read(vllm(3, 1, 1.5, 5).encode(), names("vllm")) == Gauges(3, 1, 1000, 5)
+    assert read(vllm(3, 1, 1e308, 1e300).encode(), names("vllm")) == Gauges(3, 1, None, None)
 
 
 @given(st.binary(max_size=200) | st.text('{}=",\\ 1.eN#\n\t', max_size=40).map(str.encode), st.sampled_from([*NAMED]))

@@ -4,7 +4,6 @@ It is shown to people and compared with what was sent; nothing is decided by it.
 and there at once, and a page like this is late, and may show what was.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -18,6 +17,7 @@ MILLI: Final = 1000
 # Labels of the parts of one copy of a model: each of them shows the same requests.
 SHARDS: Final = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
 LINES_MAX: Final = 1000  # of the names that are read
+VALUE_MAX: Final = 2**53  # no engine counts so far, and every whole number up to it is one as a float, too
 
 
 class Gauges(msgspec.Struct, frozen=True):
@@ -68,5 +68,5 @@ def _first(samples: list[Sample], names: tuple[str, ...], together: Callable[[It
                 copies[copy] = max(copies.get(copy, sample.value), sample.value)
         if copies:
             value = together(copies.values())
-            return value if math.isfinite(value) and value >= 0 else None
+            return value if 0 <= value <= VALUE_MAX else None
     return None

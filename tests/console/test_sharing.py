@@ -94,6 +94,23 @@ def test_who_comes_after_a_silence_has_the_one_before_while_the_next_is_made() -
     asyncio.run(scene())
 
 
+def test_the_one_before_is_given_for_a_while_though_the_next_never_comes() -> None:
+    async def scene() -> None:
+        world = World()
+        assert await world.ask(usable_s=10.0) == 1
+        world.now = 5.0
+        world.gate.clear()
+        assert await world.ask(usable_s=10.0) == 1
+        world.now = 9.1
+        late = asyncio.ensure_future(world.ask(usable_s=10.0))
+        await asyncio.sleep(0)
+        assert not late.done()
+        world.gate.set()
+        assert await late == 2
+
+    asyncio.run(scene())
+
+
 def test_a_failure_of_the_next_is_no_answer_and_is_asked_again() -> None:
     async def scene() -> None:
         world = World()

@@ -37,8 +37,8 @@ class Shared:
     async def get(self, key: bytes, kept_s: float, make: Callable[[], Awaitable[T]], usable_s: float = 0.0) -> T:
         """The answer of this key that is at most `kept_s` old.
 
-        One that is older, by `usable_s` at most, is given while the next is worked out: who comes after a silence does
-        not wait.
+        One that is older, by `usable_s` at most, is given while the next is worked out, for `kept_s` at most: who comes
+        after a silence does not wait.
         """
         now = self._clock()
         for old in [each for each, kept in self._kept.items() if kept.is_over(now)]:
@@ -46,7 +46,7 @@ class Shared:
         kept = self._kept.get(key)
         if kept is None or (kept.until <= now and kept.asked.done()):
             kept = self._ask(key, now + kept_s, usable_s, make, kept and kept.asked)
-        if kept.before is not None and not kept.asked.done():
+        if kept.before is not None and not kept.asked.done() and now < kept.until:
             return cast("T", kept.before.result())
         return cast("T", await asyncio.shield(kept.asked))
 

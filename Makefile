@@ -133,7 +133,7 @@ format: $(DEV) ## rewrite the code in the common style
 	@$(BIN)/ruff format --quiet $(CODE)
 
 .PHONY: bench
-bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-neighbours bench-boundaries bench-models bench-advice bench-books bench-waits ## run every benchmark but bench-ledger, which is large
+bench: bench-core bench-policies bench-placement bench-scaling bench-gateway bench-ray bench-sharing bench-neighbours bench-boundaries bench-models bench-advice bench-books bench-waits ## run every benchmark but bench-ledger and bench-console, which are large
 
 .PHONY: bench-core
 bench-core: $(DEV) ## measure the core alone, pure and compiled

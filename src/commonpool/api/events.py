@@ -47,8 +47,8 @@ async def events(operations: Operations, query: EventsQuery, who: Who) -> Stream
 
 async def _told(operations: Operations, who: Who, stream: Stream, number: int) -> AsyncIterator[bytes]:
     """The events behind a number, until the caller may not have them any more or the product stops."""
-    yield BEGIN
     said_ns, scope, goes_on = operations.now_ns(), who.scope, True
+    yield BEGIN
     while goes_on:
         pieces = [piece async for piece in _news(operations, scope, stream, number)]
         number = operations.feed().decisions.last

@@ -85,6 +85,9 @@ class FakeDesk:
         self.attempts = attempts
         self.holding = False  # keep new requests waiting
         self.keeping = False  # keep failed ones waiting for another attempt
+        self.noting: list[Callable[[], None]] | None = (
+            None  # who waits until what ended is noted; None: that is at once
+        )
         self.refusal: tuple[Reason, str, int | None] | None = None
         self.requests: list[Request] = []
         self.recalls: list[Recalled] = []
@@ -130,7 +133,7 @@ class FakeDesk:
         self.cancelled.append(request_id)
         del self.waiting[request_id]
 
-    def ended(self, event: Ended) -> None:
+    def ended(self, event: Ended, then: Callable[[], None] | None = None) -> None:
         self.log.append("ended")
         self.ended_events.append(event)
         self.on_ended(event)
@@ -144,6 +147,10 @@ class FakeDesk:
         else:
             del self.waiting[event.request_id]
             waiter.failed()
+        if then is not None and self.noting is None:
+            then()
+        elif then is not None and self.noting is not None:
+            self.noting.append(then)
 
 
 class Call:

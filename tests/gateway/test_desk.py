@@ -126,12 +126,14 @@ class FullJournal(Journal):
     """A journal whose disk is full while `full` is set."""
 
     full = False
+    writes: tuple[int, ...] = ()  # how many notes each had
 
     def append(self, *notes: Note) -> None:
         if self.full:
             self.trouble = "The disk is full."
             raise JournalError(self.trouble)
         super().append(*notes)
+        self.writes += (len(notes),)
 
     def probe(self) -> bool:
         self.trouble = "The disk is full." if self.full else ""
@@ -299,6 +301,50 @@ def test_what_arrives_in_one_turn_is_noted_by_one_write_and_sent_on_after_that(t
     room.desk.cancel("r4")
     assert noted(room)[-1] == ("r4", "cancelled")
     assert room.heard[3:] == []
+    room.journal.close()
+
+
+def test_what_ends_in_one_turn_is_noted_by_one_write_and_its_answers_end_after_that(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    later: list[Callable[[], None]] = []
+    room.desk = CoreDesk(room.desk.machine, lambda: room.now, room.journal, room.seen.append, later.append)
+    room.ready("m-0")
+    for name in ("r0", "r1", "r2", "r3"):
+        room.submit(name)
+    later.pop()()
+    writes = len(room.journal.writes)
+    for name in ("r0", "r1"):
+        room.desk.ended(
+            Ended(name, 1, Outcome.COMPLETED, Usage(1, 0, 1)), partial(room.heard.append, f"{name} is answered")
+        )
+    assert (room.heard[2:], len(room.journal.writes), len(later)) == ([], writes, 1)
+    later.pop()()
+    ended = [("r0", "completed"), ("r1", "completed"), ("r2", "running"), ("r3", "running")]
+    assert (noted(room)[-4:], len(room.journal.writes)) == (ended[:1] + ended[2:3] + ended[1:2] + ended[3:], writes + 1)
+    assert room.heard[2:] == ["r0 is answered", "r1 is answered", "r2 to m-0 #1", "r3 to m-0 #1"]
+    # what is written at once takes with it what waits to be
+    room.desk.ended(Ended("r2", 1, Outcome.COMPLETED, Usage(1, 0, 1)), partial(room.heard.append, "r2 is answered"))
+    room.end("r3", Outcome.FAILED)
+    assert (noted(room)[-2:], room.heard[-1]) == ([("r2", "completed"), ("r3", "failed")], "r2 is answered")
+    later.pop()()
+    assert room.heard[-1] == "r2 is answered"
+    room.journal.close()
+
+
+def test_an_answer_ends_though_its_record_is_only_held(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    later: list[Callable[[], None]] = []
+    room.desk = CoreDesk(room.desk.machine, lambda: room.now, room.journal, room.seen.append, later.append)
+    room.ready("m-0")
+    room.submit("r0")
+    later.pop()()
+    room.journal.full = True
+    room.desk.ended(Ended("r0", 1, Outcome.COMPLETED, Usage(1, 0, 1)), partial(room.heard.append, "r0 is answered"))
+    later.pop()()
+    assert (room.heard[-1], noted(room)[-1]) == ("r0 is answered", ("r0", "running"))
+    room.journal.full = False
+    room.desk.tick()
+    assert noted(room)[-1] == ("r0", "completed")
     room.journal.close()
 
 

@@ -1,9 +1,11 @@
 """What is heard for a prompt log: of its tenants alone, whole, and without a difference to what the client gets."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from commonpool.core.model import Outcome
 from commonpool.engines.heard import answer_of
 from commonpool.gateway.prompts import ANSWERED_BYTES_MAX, ASKED_BYTES_MAX
 from commonpool.store.prompts import Spoken
@@ -88,6 +90,27 @@ def test_a_client_that_leaves_is_heard_as_far_as_it_got() -> None:
             await until(lambda: bool(spoken))
             assert spoken[0].gone
             assert answer_of(spoken[0].answered) == (200, text_event("hel"))
+
+    run(main)
+
+
+def test_a_client_that_leaves_while_its_answer_is_noted_is_heard_once() -> None:
+    async def main() -> None:
+        ears = Ears()
+        async with world(listener=ears) as here:
+            here.gateway.log_prompts(frozenset({"support"}))
+            noting: list[Callable[[], None]] = []
+            here.desk.noting = noting
+            client = await here.client()
+            client.send(post(chat()))
+            await until(lambda: bool(noting))
+            assert not ears.spoken
+            client.abort()
+            await until(lambda: bool(ears.spoken))
+            for end in noting:
+                end()
+            assert [each.gone for each in ears.spoken] == [True]
+            assert [each.outcome for each in here.desk.ended_events] == [Outcome.COMPLETED]
 
     run(main)
 

@@ -53,6 +53,31 @@ def test_a_whole_answer_is_relayed_untouched_and_settled_first() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_end_of_an_answer_waits_until_it_is_noted(stream: bool) -> None:
+    async def main() -> None:
+        async with world() as here:
+            if stream:
+                here.engine.script = lambda call: call.stream(text_event("a"), usage_event() + done_event())
+            noting: list[Callable[[], None]] = []
+            here.desk.noting = noting
+            client = await here.client()
+            await until(lambda: bool(here.gateway.connections))
+            here.watch_writes()
+            client.send(post(chat(stream=stream)))
+            await until(lambda: bool(noting))
+            assert here.desk.log.index("ended") == len(here.desk.log) - 1
+            noting.pop()()
+            answer = await client.answer()
+            assert (answer.status, here.desk.log[-1]) == (200, "write")
+            assert not stream or answer.body.endswith(done_event())
+            # the connection goes on
+            here.desk.noting = None
+            assert (await client.ask(post(chat(stream=stream)))).status == 200
+
+    run(main)
+
+
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings"])
 def test_the_other_endpoints(path: str) -> None:
     async def main() -> None:

@@ -151,7 +151,7 @@ class RemoteDesk:
         if self._open.pop(request_id, None) is not None:
             self._send(Cancelled(request_id))
 
-    def ended(self, event: Ended) -> None:
+    def ended(self, event: Ended, then: Callable[[], None] | None = None) -> None:
         """Its record is durable when the core has heard it, which is soon after this returns (docs/ray.md)."""
         request = self._open[event.request_id]
         if event.retry:
@@ -159,6 +159,8 @@ class RemoteDesk:
         else:
             del self._open[event.request_id]
         self._end(event, request)
+        if then is not None:
+            then()
 
     def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
         self._send(Landed(request_id, attempt, ran))

@@ -127,10 +127,11 @@ class Attempts(Protocol):
     def cancel(self, request_id: str) -> None:
         """The client of a request that still waits went away. The waiter hears nothing more."""
 
-    def ended(self, event: Ended) -> None:
-        """An attempt ended. Its record is durable when this returns, so the answer's last byte may be sent then.
+    def ended(self, event: Ended, then: Callable[[], None] | None = None) -> None:
+        """An attempt ended. Its record is durable when `then` is called, without one when this returns.
 
-        With `event.retry`, `Waiter.dispatched` (another attempt) or `Waiter.failed` follows.
+        So the answer's last byte may be sent then. With `event.retry`, `Waiter.dispatched` (another attempt) or
+        `Waiter.failed` follows.
         """
 
     def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
@@ -150,10 +151,10 @@ class Desk(Attempts, Protocol):
 class CoreDesk:
     """The `Desk` of the live gateway: one machine and its metering, one clock, one journal.
 
-    `seen(record)` hears of each record, for metrics. `soon` calls at the end of the loop's turn: what arrives in one
-    turn is then noted by one write, and sent on after that; without it everything is done at once. `replicas`, once it
-    is set, starts and ends replicas. While the journal cannot be written, records are held here and nothing new is
-    taken: unmetered work does not exist.
+    `seen(record)` hears of each record, for metrics. `soon` calls at the end of the loop's turn: what arrives and what
+    is answered in one turn is noted by one write, and sent on after that; without it all is done at once. `replicas`,
+    once it is set, starts and ends replicas. While the journal cannot be written, records are held here and nothing new
+    is taken: unmetered work does not exist.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class CoreDesk:
         self._seen = seen
         self._soon = soon
         self._noted: list[Note] = []  # to be written before anything that is pending is performed
+        self._then: list[Callable[[], None]] = []  # to be called when they are
         self._flushing = False  # whether that comes at the end of the turn
         self._targets: dict[str, Target] = {}
         self._waiters: dict[str, Waiter] = {}
@@ -189,7 +191,7 @@ class CoreDesk:
             waiter.refused(Refuse(request.id, Reason.NO_JOURNAL, message, RETRY_UNWRITTEN_NS))
             return
         self._waiters[request.id] = waiter
-        self._handle(Arrived(request))
+        self._handle(Arrived(request), at_once=False)
 
     def recall(self, event: Recalled, waiter: Waiter) -> None:
         self._take(event, waiter)
@@ -203,17 +205,19 @@ class CoreDesk:
             waiter.refused(Refuse(event.request.id, Reason.NO_JOURNAL, message, RETRY_UNWRITTEN_NS))
             return
         self._waiters[event.request.id] = waiter
-        self._handle(event)
+        self._handle(event, at_once=False)
 
     def cancel(self, request_id: str) -> None:
         self._waiters.pop(request_id, None)
         self._handle(Cancelled(request_id))
 
-    def ended(self, event: Ended) -> None:
+    def ended(self, event: Ended, then: Callable[[], None] | None = None) -> None:
         if not event.retry:
             self._waiters.pop(event.request_id, None)
         self._pending += self._caches.ended(event.request_id, event.attempt)
-        self._handle(event)
+        if then is not None:
+            self._then.append(then)
+        self._handle(event, at_once=then is None)
 
     def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
         if held := self._caches.landed(request_id, attempt, ran=ran):
@@ -359,8 +363,8 @@ class CoreDesk:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _handle(self, event: Event) -> None:
-        """Records and notes first, at once: the caller may send the last byte when this returns.
+    def _handle(self, event: Event, *, at_once: bool = True) -> None:
+        """Records and notes first: the caller may send the last byte when this returns, or is called when it may.
 
         The other effects call waiters, which may call back here; a queue keeps them in order and the stack flat.
         """
@@ -382,17 +386,20 @@ class CoreDesk:
             self._pending.append(effect)
         if looks:
             self._note_more(event, now, notes)
-        if self._soon is None or self._performing or type(event) is not Arrived or self._unwritten:
+        if at_once or self._soon is None or self._performing or self._unwritten:
             self._flush()
-        elif self._pending and not self._flushing:
+        elif not self._flushing and (self._pending or self._noted):
             self._flushing = True
             self._soon(self._flush)
 
     def _flush(self) -> None:
-        """Write what was noted, then perform what is pending."""
+        """Write what was noted, then let answers end, then perform what is pending."""
         self._flushing = False
-        notes, self._noted = self._noted, []
-        self._write(notes)
+        self._write(self._noted)
+        self._noted.clear()  # not before: what fails in a way that nobody foresaw is tried again
+        then, self._then = self._then, []
+        for end in then:
+            end()
         if self._performing:
             return
         self._performing = True

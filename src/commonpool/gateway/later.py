@@ -351,11 +351,13 @@ class Errand:
     def cancel(self, request_id: str) -> None:
         self._later.desk.cancel(request_id)
 
-    def ended(self, event: Ended) -> None:
+    def ended(self, event: Ended, then: Callable[[], None] | None = None) -> None:
         if event.retry or self._alone:
-            self._later.desk.ended(event)
-        else:
-            self._ended = event
+            self._later.desk.ended(event, then)
+            return
+        self._ended = event  # told when the answer is where it will be found
+        if then is not None:
+            then()
 
     def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
         self._later.desk.landed(request_id, attempt, ran=ran)

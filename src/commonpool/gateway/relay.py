@@ -62,11 +62,12 @@ class _Phase(enum.Enum):
     WAITING = "waiting"  # at the desk
     RUNNING = "running"  # an attempt is dispatched and has not ended
     LEAVING = "leaving"  # as running, but that the client has left
+    ENDING = "ending"  # reported; the end of the answer is written when that is durable
     OVER = "over"
 
 
 # Bound once: an attribute of an Enum is slow.
-_WAITING, _RUNNING, _LEAVING, _OVER = _Phase
+_WAITING, _RUNNING, _LEAVING, _ENDING, _OVER = _Phase
 _ENGINE, _UNCLEAR, _NOBODY = Fault
 _COMPLETED: Final = Outcome.COMPLETED
 _CANCELLED: Final = Outcome.CANCELLED
@@ -299,9 +300,7 @@ class Exchange:
 
     def _answer(self, body: bytes, usage: Usage) -> None:
         """Settle, then write a whole answer."""
-        self._phase = _OVER
-        self._end(_COMPLETED, usage, 200, last=len(body))
-        self._whole(body)
+        self._complete(usage, len(body), partial(self._whole, body))
 
     def _whole(self, body: bytes) -> None:
         self._connection.finish(
@@ -354,9 +353,7 @@ class Exchange:
                 assembly.feed(payload)
             self._answer(assembly.body(), usage)
             return
-        self._phase = _OVER
-        self._end(_COMPLETED, usage, 200, last=len(ending))
-        self._last(ending)
+        self._complete(usage, len(ending), partial(self._last, ending))
 
     def _last(self, out: bytes) -> None:
         """The last event of a stream."""
@@ -379,11 +376,9 @@ class Exchange:
                 self._assembly.feed(payload)
             self._answer(self._assembly.body(), usage)
             return
-        self._phase = _OVER
         told = last if self._ask.include_usage else last[:1]
         ending = b"".join([b"data: %b\n\n" % payload for payload in told]) + DONE
-        self._end(_COMPLETED, usage, 200, last=len(ending))
-        self._last(ending)
+        self._complete(usage, len(ending), partial(self._last, ending))
 
     def _run_out(self, run_ns: int) -> None:
         """It has run for as long as it may: the answer ends here, and what there is of it is paid for."""
@@ -448,6 +443,17 @@ class Exchange:
         else:
             self._upstream.abort()
 
+    def _complete(self, usage: Usage, last: int, write: Callable[[], None]) -> None:
+        """Report an answer that is whole, and have the `last` bytes of it written when its record is durable."""
+        self._phase = _ENDING
+        self.served = self._target, usage
+        self._end(_COMPLETED, usage, 200, last=last, then=partial(self._ended, write))
+
+    def _ended(self, write: Callable[[], None]) -> None:
+        if self._phase is _ENDING:  # its client is still there
+            self._phase = _OVER
+            write()
+
     def _end(
         self,
         outcome: Outcome,
@@ -458,17 +464,19 @@ class Exchange:
         last: int = 0,
         fault: Fault = _NOBODY,
         reason: str = "",
+        then: Callable[[], None] | None = None,
     ) -> None:
-        """Report the attempt; when this returns its record is durable. `last` is how much is still to be sent."""
-        if outcome is _COMPLETED:
-            self.served = self._target, usage
+        """Report the attempt; its record is durable when `then` is called, without one when this returns.
+
+        `last` is how much is still to be sent.
+        """
         sent = self._bytes_out + last
         first = self._first_token_at
         event = Ended(self.request.id, self._attempt, outcome, usage, status, first, retry, sent, fault, reason)
         if self._track is not None:
             self._note(self._track, event)
         try:
-            self._place.desk.ended(event)
+            self._place.desk.ended(event, then)
         except Exception:
             self._connection.cut()  # nothing is answered that may not be recorded
             raise

@@ -156,6 +156,7 @@ bench-placement: $(DEV) ## place a public trace (COMMONPOOL_TRACES=FOLDER) and w
 
 .PHONY: bench-gateway
 bench-gateway: $(DEV) ## measure the data plane beside a plain proxy
+	@$(MAKE) --no-print-directory compile || echo "measuring the pure core only"
 	@$(BIN)/python -m benchmarks.bench_gateway
 
 .PHONY: bench-sharing

@@ -2,10 +2,11 @@
 
     python -m benchmarks.bench_gateway [--quick] [--rounds 5] [--seconds 4]
 
-Measured are this product with everything on (keys, limits, fair queue, usage record), a bare uvicorn + aiohttp proxy
-(`bare_proxy.py`) and, where it is installed, nginx. They take turns in short runs, so that whatever else happens on the
-machine happens to all of them; figures are medians, ratios are taken within a round. Afterwards every answered request
-must have its record in the usage table. Without --quick the figures go into docs/results/gateway.md.
+Measured are this product with everything on (keys, limits, fair queue, usage record), the same with the compiled core
+where `make compile` has made one, a bare uvicorn + aiohttp proxy (`bare_proxy.py`) and, where it is installed, nginx.
+They take turns in short runs, so that whatever else happens on the machine happens to all of them; figures are medians,
+ratios are taken within a round. Afterwards every answered request must have its record in the usage table. Without
+--quick the figures go into docs/results/gateway.md.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -65,7 +67,8 @@ http {{
 """
 PATH = "/v1/chat/completions"
 LIMIT_HEADERS = ["x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"]
-PRODUCT, BARE, NGINX = "commonpool", "uvicorn + aiohttp", "nginx"
+PRODUCT, COMPILED, BARE, NGINX = "commonpool", "commonpool, core compiled", "uvicorn + aiohttp", "nginx"
+COMPILED_AT = rig.HERE.parent / "build" / "compiled"
 STORED_S = 60.0
 
 Samples = dict[tuple[str, str], list[Sample]]
@@ -126,7 +129,9 @@ def main() -> None:
     try:
         rig.settle()
         kept = [bench(each, rounds, seconds, samples) for each in sorted({case.interval_ms for case in CASES})]
-        text = report.figures(samples, kept, product=PRODUCT, baseline=BARE, rounds=rounds, seconds=seconds)
+        text = report.figures(
+            samples, kept, products=(PRODUCT, COMPILED), baseline=BARE, rounds=rounds, seconds=seconds
+        )
         print(text)
         if not args.quick:
             report.write(text)
@@ -136,26 +141,28 @@ def main() -> None:
 
 def bench(interval_ms: float, rounds: int, seconds: int, samples: Samples) -> str:
     """Run the cases with such an engine, adding to `samples`; what the usage table says afterwards."""
-    answered = cut = 0
+    answered: Counter[str] = Counter()
+    cut: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-gateway-")))
         engine = stack.enter_context(rig.engine(interval_ms))
-        measured = product(stack, folder, engine)
-        systems = [measured, bare(stack, engine), *nginx(stack, folder, engine)]
+        products = [product(stack, folder, engine)]
+        if (COMPILED_AT / ".made").exists():
+            products.append(product(stack, folder, engine, COMPILED, COMPILED_AT))
+        systems = [*products, bare(stack, engine), *nginx(stack, folder, engine)]
         for case in CASES:
             if case.interval_ms != interval_ms:
                 continue
             print(f"measuring: {case.name}", file=sys.stderr)
-            turns = [measured] if case.product_only else systems
+            turns = products if case.product_only else systems
             for number, system in itertools.product(range(-1, rounds), turns):  # round -1 warms up
                 requests = prepared(folder, case, system)
                 sample = rig.measure(system.pid, system.url, case.load, seconds if number >= 0 else 1, requests)
                 if number >= 0:
                     samples.setdefault((case.name, system.name), []).append(sample)
-                if system is measured:
-                    answered += sample.requests
-                    cut += case.load.connections
-        return checked(measured, answered, cut)
+                answered[system.name] += sample.requests
+                cut[system.name] += case.load.connections
+        return "; ".join(checked(each, answered[each.name], cut[each.name]) for each in products)
 
 
 def prepared(folder: Path, case: Case, system: System) -> list[Path]:
@@ -198,14 +205,21 @@ def checked(system: System, answered: int, cut: int) -> str:
 # -- the systems -------------------------------------------------------------------------------------------------------
 
 
-def product(stack: contextlib.ExitStack, folder: Path, engine: int) -> System:
+def product(
+    stack: contextlib.ExitStack, folder: Path, engine: int, name: str = PRODUCT, at: Path | None = None
+) -> System:
+    """The product, of the sources or of what lies `at`."""
     narrow = stack.enter_context(rig.engine(0.0))
-    file = folder / "commonpool.yaml"
+    home = folder / name
+    home.mkdir()
+    file = home / "commonpool.yaml"
     file.write_text(CONFIG.format(engine=engine, narrow=narrow, tenant=TENANT))
     command = [sys.executable, "-m", "commonpool", "up", str(file), "--json"]
-    process = stack.enter_context(rig.running(command, measured=True))
+    process = stack.enter_context(
+        rig.running(command, measured=True, environment={"PYTHONPATH": str(at)} if at else {})
+    )
     ready = msgspec.json.decode(process.line('{"gateway"'), type=Ready)
-    system = System(PRODUCT, process.pid, ready.gateway, tuple(key["key"] for key in ready.keys), ready.control)
+    system = System(name, process.pid, ready.gateway, tuple(key["key"] for key in ready.keys), ready.control)
     guarded(system)
     return system
 

@@ -22,7 +22,7 @@ def figures(
     samples: Mapping[tuple[str, str], Sequence[Sample]],
     kept: Sequence[str],
     *,
-    product: str,
+    products: Sequence[str],
     baseline: str,
     rounds: int,
     seconds: int,
@@ -34,7 +34,8 @@ def figures(
         lines += [f"**{case}**", "", "| | requests/s | CPU µs/request | p50 ms | p99 ms |", "|---|--:|--:|--:|--:|"]
         lines += [_row(system, runs) for system, runs in rows.items()]
         if baseline in rows:
-            lines += ["", _ratio(rows[product], rows[baseline], product, baseline)]
+            lines.append("")
+            lines += [_ratio(rows[each], rows[baseline], each, baseline) for each in products if each in rows]
         lines.append("")
     others = statistics.median(run.others for runs in samples.values() for run in runs)
     lines += [

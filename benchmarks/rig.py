@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -127,9 +127,18 @@ class Process:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], *, measured: bool = False) -> Iterator[Process]:
-    """A process that is stopped again in the end; a measured one has the proxy's core to itself."""
-    with tempfile.TemporaryFile() as output, subprocess.Popen(command, stdout=output, stderr=output) as popen:
+def running(
+    command: Sequence[str], *, measured: bool = False, environment: Mapping[str, str] | None = None
+) -> Iterator[Process]:
+    """A process that is stopped again in the end; a measured one has the proxy's core to itself.
+
+    `environment` is added to that of this process.
+    """
+    settings = {**os.environ, **(environment or {})}
+    with (
+        tempfile.TemporaryFile() as output,
+        subprocess.Popen(command, stdout=output, stderr=output, env=settings) as popen,
+    ):
         try:
             if measured:
                 os.sched_setaffinity(popen.pid, {PROXY_CORE})

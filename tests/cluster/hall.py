@@ -78,6 +78,7 @@ class Core:
         self.errors: Tally[str] = Tally()
         self.slowed: Tally[tuple[str, str]] = Tally()
         self.traces = Became()
+        self.counts = 0  # so many messages brought them
 
     def ticked(self) -> bool:
         """Time passes: a replica that failed is tried again."""
@@ -89,6 +90,7 @@ class Core:
         self.errors.update(counted.answered)
         self.slowed.update({(tenant, why): count for tenant, why, count in counted.slowed})
         self.traces = self.traces.plus(counted.traces)
+        self.counts += 1
 
     async def hello(self, hello: bytes) -> bytes:
         return await self._call("hello", lambda: self._greet(hello))
@@ -188,9 +190,8 @@ class Gateway:
         self.name = name
         self.traced = Became()
         self.tallies = Tallies(lambda: self.traced)
-        self.taken = 0  # how often something counted was taken
         self.desk = RemoteDesk(
-            name, session, core, self, lambda: EPOCH, counted=self._take, again_s=0.001, count_s=count_s
+            name, session, core, self, lambda: EPOCH, counted=self.tallies.take, again_s=0.001, count_s=count_s
         )
         self.revoked: list[str] = []
         self.logging: frozenset[str] | None = None
@@ -214,11 +215,6 @@ class Gateway:
 
     def log_prompts(self, tenants: frozenset[str]) -> None:
         self.logging = tenants
-
-    def _take(self) -> Counted | None:
-        counted = self.tallies.take()
-        self.taken += counted is not None
-        return counted
 
     async def end(self) -> None:
         self._talking.cancel()

@@ -30,6 +30,12 @@ async def quiet(core: Core) -> None:
         await asyncio.sleep(0.02)
 
 
+async def often(core: Core, call: str) -> None:
+    """The gateways have made this call again and again, and it was time to tell what is counted as often."""
+    calls = core.calls[call]
+    await until(lambda: core.calls[call] >= calls + 20)
+
+
 def test_a_request_is_dispatched_and_settled(tmp_path: Path) -> None:
     async def main() -> None:
         core = Core(tmp_path)
@@ -194,10 +200,37 @@ def test_what_was_counted_and_not_sent_yet_is_told_to_the_next_core(tmp_path: Pa
         gateway.client("1")
         await until(lambda: core.calls["tell"] > tells)  # with this request alone; it does not come through
         gateway.tallies.answered(401, "invalid_api_key")
-        await until(lambda: gateway.taken == 1)
+        await often(core, "tell")
         core.restart()
         core.down = False
         await until(lambda: core.errors == {"invalid_api_key": 1})
+        await gateway.end()
+
+    run(main)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_is_counted_while_the_core_is_away_is_one_sum_however_long(tmp_path: Path, restarted: bool) -> None:
+    async def main() -> None:
+        core = Core(tmp_path)
+        gateway = Gateway(core, "a", count_s=0.001)
+        await until(lambda: gateway.desk.ready()[0])
+        core.down = True
+        await until(lambda: not gateway.desk.ready()[0])
+        for number in range(1, 6):
+            gateway.tallies.answered(401, "invalid_api_key")
+            gateway.tallies.slowed("support", "refused")
+            gateway.traced = Became(number)
+            await often(core, "listen")
+        if restarted:
+            core.restart()
+        core.down = False
+        await until(lambda: core.traces.exported == 5)
+        assert core.counts == 1
+        assert core.errors == {"invalid_api_key": 5}
+        assert core.slowed == {("support", "refused"): 5}
+        gateway.tallies.answered(401, "invalid_api_key")
+        await until(lambda: core.errors == {"invalid_api_key": 6})
         await gateway.end()
 
     run(main)

@@ -68,17 +68,18 @@ def test_refusals_have_a_reason_and_no_wait() -> None:
     meter = Meter()
     meter.record(refused("r1", reason="queue_full"))
     meter.refused("", "unauthenticated")
+    meter.refused("", "unauthenticated", 2)
     found = scrape(meter)
     assert found["commonpool_refusals_total{reason=queue_full,tenant=a}"] == 1
-    assert found["commonpool_refusals_total{reason=unauthenticated,tenant=}"] == 1
+    assert found["commonpool_refusals_total{reason=unauthenticated,tenant=}"] == 3
     assert found["commonpool_requests_total{model=m,outcome=refused,tenant=a,tier=interactive}"] == 1
     assert found["commonpool_wait_seconds_count{model=m,tenant=a,tier=interactive}"] == 0
 
 
 def test_errors_that_are_held_back_have_a_tenant_and_a_reason() -> None:
     meter = Meter()
-    for _ in range(3):
-        meter.slowed("a", "at_once")
+    meter.slowed("a", "at_once")
+    meter.slowed("a", "at_once", 2)
     meter.slowed("a", "before_retry_after")
     found = scrape(meter)
     assert found["commonpool_slowed_total{tenant=a,why=at_once}"] == 3

@@ -191,7 +191,7 @@ class Product:
             monotonic=time.monotonic_ns,
             ready=self.ready,
             limits=self._limits,
-            failed=lambda _status, code: self._meter.refused("", code),
+            failed=lambda _status, code, count=1: self._meter.refused("", code, count),
             slowed=self._meter.slowed,
             listener=self._prompts,
             later=Errands(self._later, self._desk),

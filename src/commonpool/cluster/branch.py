@@ -102,7 +102,8 @@ class _Open:
 class RemoteDesk:
     """Belongs to one event loop. `clock` gives nanoseconds since the epoch; `now()` does by the core's clock.
 
-    `counted` takes what was counted at the gateway since it was asked last.
+    `counted` takes what was counted at the gateway since it was asked last. It is asked when a batch is made for a core
+    that answers: while nobody takes it, it is one sum there, and not a message every few seconds here.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class RemoteDesk:
         self.now = CoreTime(clock)
         self._open: dict[str, _Open] = {}
         self._outbox: list[Told] = []
+        self._count_due = False
         self._sending: list[Told] = []  # the batch under way
         # Of those that have ended and whose end was not heard yet: what ran.
         self._unheard: dict[tuple[str, int], Resumed] = {}
@@ -240,7 +242,7 @@ class RemoteDesk:
         self._branch.log_prompts(frozenset(welcome.logging))
 
     def _hello(self) -> Hello:
-        lost = [*self._sending, *self._outbox]
+        lost = [*self._sending, *self._outbox]  # `Counted` among it may have been added up, so it is not told again
         self._sending = []
         finished = [
             Finished(ran, event)
@@ -249,8 +251,7 @@ class RemoteDesk:
             if (ran := self._unheard.get((event.request_id, event.attempt))) is not None
         ]
         running, waiting = [], []
-        # What was sent may have been counted, and then is not once more.
-        self._outbox = [event for event in self._outbox if isinstance(event, Counted)]
+        self._outbox = []
         for each in self._open.values():
             if each.recalled is not None:
                 self._outbox.append(each.recalled)  # a record that this makes twice is kept once
@@ -267,10 +268,9 @@ class RemoteDesk:
     async def _tell(self) -> None:
         """Send what happens, one batch at a time; returns when the core does not know us."""
         while True:
-            if not self._outbox:
+            while not self._take():
                 self._something.clear()
                 await self._something.wait()
-            self._sending, self._outbox = self._outbox, []
             self._number += 1
             reply = await self._sent(Batch(self._gateway, self._session, self._number, self._seen, self._sending))
             if reply.unknown:
@@ -281,13 +281,22 @@ class RemoteDesk:
             self._sending = []
             self._hear(reply)
 
+    def _take(self) -> bool:
+        """Make the next batch of what there is; False where there is nothing."""
+        self._sending, self._outbox = self._outbox, []
+        if self._count_due and self._away_since is None:
+            self._count_due = False
+            counted = self._counted()
+            if counted is not None:
+                self._sending.append(counted)
+        return bool(self._sending)
+
     async def _count(self) -> None:
         """Send what was counted, which is no reason for a call in the moment in which it is."""
         while True:
             await asyncio.sleep(self._count_s)
-            counted = self._counted()
-            if counted is not None:
-                self._send(counted)
+            self._count_due = True
+            self._something.set()
 
     async def _sent(self, batch: Batch) -> Reply:
         """The reply to a batch, which is sent until there is one."""

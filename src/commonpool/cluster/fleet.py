@@ -84,8 +84,8 @@ class Fleet:
         clock: Callable[[], int],
         ready: Callable[[], tuple[bool, str]],
         limits: Callable[[str, str, str], bytes],
-        failed: Callable[[int, str], None],
-        slowed: Callable[[str, str], None],
+        failed: Callable[[int, str, int], None],
+        slowed: Callable[[str, str, int], None],
         listener: Listener,
         reconfigured: Callable[[], None],
     ) -> None:
@@ -246,11 +246,9 @@ class Fleet:
     def _counted(self, counted: Counted) -> None:
         """What a gateway has counted is added to what all have."""
         for code, count in counted.answered.items():
-            for _ in range(count):
-                self._failed(0, code)
+            self._failed(0, code, count)
         for tenant, why, count in counted.slowed:
-            for _ in range(count):
-                self._slowed(tenant, why)
+            self._slowed(tenant, why, count)
         self._traces = self._traces.plus(counted.traces)
 
     def _listens(self, name: str, node: RayNode, problem: str = "") -> None:

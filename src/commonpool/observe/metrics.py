@@ -168,15 +168,15 @@ class Meter:
             if record.stream and record.tokens_out > 1:
                 series.per_token.observe((total_ns - first_token_ns) // (record.tokens_out - 1))
 
-    def refused(self, tenant: str, reason: str) -> None:
-        """A request was refused of which there is no record: the gateway counts those here. tenant "" is unknown."""
+    def refused(self, tenant: str, reason: str, count: int = 1) -> None:
+        """Requests were refused of which there is no record: the gateway counts those here. tenant "" is unknown."""
         labels = (self._bounded("tenant", tenant), self._bounded("reason", reason))
-        self._refusals[labels] = self._refusals.get(labels, 0) + 1
+        self._refusals[labels] = self._refusals.get(labels, 0) + count
 
-    def slowed(self, tenant: str, why: str) -> None:
-        """An error was held back, since the same was asked again too early."""
+    def slowed(self, tenant: str, why: str, count: int = 1) -> None:
+        """Errors were held back, since the same was asked again too early."""
         labels = (self._bounded("tenant", tenant), self._bounded("why", why))
-        self._slowed[labels] = self._slowed.get(labels, 0) + 1
+        self._slowed[labels] = self._slowed.get(labels, 0) + count
 
     def families(self) -> Iterator[Family]:
         """What was counted. Copies first, since the event loop goes on counting."""

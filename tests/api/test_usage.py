@@ -60,7 +60,6 @@ def test_period_excludes_its_end(local: TestClient) -> None:
 def test_filters_keep_any_of_their_values(local: TestClient) -> None:
     assert ask(local, tenant="a", model="m").total.requests == 1
     assert ask(local, tenant=["a", "b"]).total.requests == 4
-    assert ask(local, tenant="nobody").total.requests == 0
 
 
 def test_every_dimension_of_the_store_can_be_asked_for(local: TestClient) -> None:
@@ -123,6 +122,7 @@ def test_open_loans_are_filtered_by_their_parties_and_are_the_callers_own(
     local: TestClient, product: FakeOperations
 ) -> None:
     other = msgspec.structs.replace(LOAN, lender="", borrower="other")
+    product.store.add_usage([usage_record("r9", tenant="other")])
     product.loans_now = (LOAN, other)
 
     def found(query: str = "", **headers: str) -> list[tuple[str, str]]:

@@ -47,8 +47,8 @@ def test_a_tenant_that_there_is_not_is_no_row_of_zeros(
     product: FakeOperations, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(product) as url:
-        assert run(["waits", *EVER, "--tenant", "nope", "--control", url]) == ExitCode.FAILED
-        assert "there is no tenant 'nope'; there is " in capsys.readouterr().err
+        assert run(["waits", *EVER, "--tenant", "nope", "--control", url]) == ExitCode.USAGE
+        assert "there is no tenant 'nope', and no request of one is known; there is " in capsys.readouterr().err
         assert run(["waits", "--since", "1s", "--tenant", "support", "--control", url]) == ExitCode.OK  # had nothing
 
 

@@ -233,6 +233,8 @@ async def _filter(route: Route) -> None:
         assert foreign.text == nobodys.text
     wide = next(who for who, reach in REACHES[route.permission].items() if reach == "all")
     assert FOREIGN in (await filtered(wide, FOREIGN)).text
+    refused, _ = await asker.ask(wide, Call(query={**call.query, "tenant": "nobody"}))
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tenant")
 
 
 # -- what the table of calls cannot say --------------------------------------------------------------------------------

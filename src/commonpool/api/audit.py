@@ -6,6 +6,7 @@ import msgspec
 
 from commonpool.access.permissions import Permission
 from commonpool.api.http import Endpoint
+from commonpool.api.named import check_named
 from commonpool.api.operations import BadRequestError, Operations
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, PLATFORM, Who
@@ -39,6 +40,7 @@ async def entries(operations: Operations, query: AuditQuery, who: Who) -> wire.A
     until_ns += query.until_ns is None  # what was just now, too
     filters = {name: getattr(query, name) for name in FILTERABLE if getattr(query, name)}
     found = await operations.audited(who.scope.filters(filters), since_ns, until_ns, _before(query.after), query.limit)
+    await check_named(operations, query.tenant, who, found=bool(found or query.after))
     after = str(found[-1].number) if len(found) == query.limit else None
     return wire.AuditEntries(tuple(map(_shown, found)), after)
 

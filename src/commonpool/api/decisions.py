@@ -8,6 +8,7 @@ import msgspec
 from commonpool.access.permissions import Permission
 from commonpool.access.scope import Scope
 from commonpool.api.http import Endpoint
+from commonpool.api.named import check_named
 from commonpool.api.operations import BadRequestError, Feed, Operations
 from commonpool.api.subjects import ACROSS, Who
 from commonpool.api.wire import decisions as wire
@@ -37,6 +38,7 @@ async def decisions(operations: Operations, query: DecisionsQuery, who: Who) -> 
         and (not query.kind or each.kind in query.kind)
         and (not query.tenant or not set(query.tenant).isdisjoint(each.tenants))
     ]
+    await check_named(operations, query.tenant, who, found=bool(found))
     newest = found[: -query.limit - 1 : -1]
     return wire.Decisions(
         tuple(shown(feed, each, who.scope) for each in newest),

@@ -10,6 +10,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api import views
 from commonpool.api.access import ForbiddenError
 from commonpool.api.http import Endpoint
+from commonpool.api.named import check_named
 from commonpool.api.operations import BadRequestError, NotFoundError, OperationError, Operations
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Asked, Subject, Who, no_tenant
@@ -172,6 +173,7 @@ async def jobs(operations: Operations, query: JobsQuery, who: Who) -> wire.Jobs:
     found = await operations.jobs().list(
         tenants, _states(query), after=_place(query.after), limit=query.limit, pools=pools
     )
+    await check_named(operations, query.tenant, who, found=bool(found or query.after))
     last = found[-1] if len(found) == query.limit else None
     after = None if last is None else f"{last.submitted_ns}.{last.job.id}"
     return wire.Jobs(tuple(_view(operations, record) for record in found), after)

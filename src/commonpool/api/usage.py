@@ -8,6 +8,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api import text, views
 from commonpool.api.http import Endpoint
 from commonpool.api.looking import look_through
+from commonpool.api.named import check_named
 from commonpool.api.operations import BadRequestError, Operations
 from commonpool.api.places import no_place, number
 from commonpool.api.subjects import ACROSS, Who
@@ -62,6 +63,7 @@ async def records(operations: Operations, query: RecordsQuery, who: Who) -> Reco
     found = await look_through(
         operations, (since_ns, until_ns), _place(query.after), query.limit, filters, newest=query.newest
     )
+    await check_named(operations, query.tenant, who, found=bool(found.records or query.after))
     place = found.after
     after = None if place is None else f"{place[0]}.{place[2]}.{place[1]}"
     return Records(tuple(map(views.attempt, found.records)), after, found.looked_ns)
@@ -83,6 +85,7 @@ async def usage(operations: Operations, query: UsageQuery, who: Who) -> wire.Usa
     since_ns, until_ns = between(operations, query)
     filters = {name: getattr(query, name) for name in FILTERABLE if getattr(query, name)}
     table = await operations.usage(by, since_ns, until_ns, who.scope.filters(filters))
+    await check_named(operations, query.tenant, who, found=bool(table.rows or table.total.attempts))
     return wire.UsageTable(
         by=table.by,
         since_ns=since_ns,
@@ -110,7 +113,9 @@ class OpenLoansQuery(msgspec.Struct, frozen=True):
 async def open_loans(operations: Operations, query: OpenLoansQuery, who: Who) -> OpenLoans:
     whole = operations.status()
     seen = whole if who.scope.everything else views.within(whole, who.scope, operations.config().policy)
-    return OpenLoans(tuple(loan for loan in seen.loans if _between(query, loan.lender, loan.borrower)))
+    found = tuple(loan for loan in seen.loans if _between(query, loan.lender, loan.borrower))
+    await check_named(operations, (*query.lender, *query.borrower), who, found=bool(found))
+    return OpenLoans(found)
 
 
 def _between(query: LoansQuery | OpenLoansQuery, lender: str, borrower: str) -> bool:
@@ -131,6 +136,7 @@ async def loans(operations: Operations, query: LoansQuery, who: Who) -> wire.Loa
         for row in await operations.loans(since_ns, until_ns, who.scope.names())
         if _between(query, row.lender, row.borrower)
     )
+    await check_named(operations, (*query.lender, *query.borrower), who, found=bool(sums))
     return wire.LoanTable(since_ns, until_ns, sums)
 
 

@@ -4,6 +4,7 @@ import msgspec
 
 from commonpool.access.permissions import Permission
 from commonpool.api.http import Endpoint
+from commonpool.api.named import check_named
 from commonpool.api.operations import Operations
 from commonpool.api.subjects import ACROSS, Who
 from commonpool.api.usage import Period, between
@@ -36,6 +37,7 @@ async def waits(operations: Operations, query: WaitsQuery, who: Who) -> WaitTabl
     since_ns, until_ns = between(operations, query)
     filters = {name: getattr(query, name) for name in WAIT_SERIES if getattr(query, name)}
     table, complete, left = await operations.waits().table(by, since_ns, until_ns, who.scope.filters(filters))
+    await check_named(operations, query.tenant, who, found=bool(table.lines))
     return WaitTable(
         by=table.by,
         since_ns=table.since_ns,
@@ -50,17 +52,15 @@ async def waits(operations: Operations, query: WaitsQuery, who: Who) -> WaitTabl
 
 async def promises(operations: Operations, query: PromisesQuery, who: Who) -> Promises:
     books = operations.waits()
-    return Promises(
-        books.looked_ns,
-        OBJECTIVE_PERMILLE,
-        tuple(
-            each
-            for each in books.promises
-            if each.tenant in who.scope
-            and (not query.tenant or each.tenant in query.tenant)
-            and (not query.tier or each.tier in query.tier)
-        ),
+    found = tuple(
+        each
+        for each in books.promises
+        if each.tenant in who.scope
+        and (not query.tenant or each.tenant in query.tenant)
+        and (not query.tier or each.tier in query.tier)
     )
+    await check_named(operations, query.tenant, who, found=bool(found))
+    return Promises(books.looked_ns, OBJECTIVE_PERMILLE, found)
 
 
 def _row(group: tuple[str, ...], start_ns: int | None, tally: Tally) -> WaitRow:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonpool.access import guesses
-from commonpool.access.guesses import ENTRIES_MAX, KNOWN_MAX, PACES, Guesses, network
+from commonpool.access.guesses import ENTRIES_MAX, KNOWN_MAX, PACES, Guesses
 from commonpool.access.problems import TooManyGuessesError
 
 SECOND = 10**9
@@ -67,20 +67,6 @@ def test_where_there_is_no_account_only_the_address_counts() -> None:
     tried = Guesses()
     tried.right(tried.take("", "192.0.2.7", 0), 0)
     assert takes(tried, "", "192.0.2.7", 0, 30) == 20
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("192.0.2.7", "192.0.2.8", False),
-        ("::ffff:192.0.2.7", "192.0.2.7", True),
-        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
-        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
-        ("", "unix", True),
-    ],
-)
-def test_what_one_party_has_of_addresses(one: str, other: str, same: bool) -> None:
-    assert (network(one) == network(other)) is same
 
 
 def test_it_remembers_so_much_and_beyond_that_counts_all_together() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from commonpool.access.callers import by_admin_key
 from commonpool.api.events import HEARTBEAT_NS
+from commonpool.api.operations import NoMoreStreamsError
 from commonpool.api.server import Server
 from commonpool.api.streaming import EventStream, Streamed, event
 from commonpool.app.feed import STREAMS_MAX, STREAMS_PER_ADDRESS_MAX, STREAMS_PER_CALLER_MAX
@@ -220,6 +221,15 @@ def test_there_may_not_be_too_many_of_an_address(product: FakeOperations) -> Non
         assert b"192 streams of events are open to 127.0.0.1, which is the most" in refused.response.read()
         refused.close()
     feed.listen("somebody", "10.0.0.1")
+
+
+def test_the_addresses_of_a_network_are_one(product: FakeOperations) -> None:
+    feed = product.fake_feed
+    for n in range(STREAMS_PER_ADDRESS_MAX):
+        feed.listen(f"caller {n}", f"2001:db8::{n:x}")
+    with pytest.raises(NoMoreStreamsError, match="192 streams of events are open to 2001:db8::/64"):
+        feed.listen("somebody", "2001:db8::ffff")
+    feed.listen("somebody", "2001:db8:0:1::1")
 
 
 def test_asking_for_the_head_opens_none(here: Here) -> None:

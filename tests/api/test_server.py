@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from commonpool.api import routes
+from commonpool.api.bodies import SEATS_MAX
 from commonpool.api.lobby import Lobby
 from commonpool.api.server import HEAD_BYTES_MAX, TOO_LONG, Server
 from commonpool.config.structs import Timeouts
@@ -86,8 +87,7 @@ async def closed(reader: asyncio.StreamReader) -> bool:
 )
 def test_whoever_sends_no_whole_request_is_cut(sent: bytes) -> None:
     async def life() -> None:
-        soon = Timeouts(header_ns=100 * NS_PER_MS, body_ns=100 * NS_PER_MS)
-        server = Server(reading, timeouts=soon)
+        server = Server(reading, timeouts=Timeouts(header_ns=100 * NS_PER_MS), body_within_s=0.1)
         await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(sent)
@@ -108,8 +108,7 @@ def test_whoever_sends_no_whole_request_is_cut(sent: bytes) -> None:
 )
 def test_a_head_without_an_end_is_not_kept(begun: bytes) -> None:
     async def life() -> None:
-        patient = Timeouts(header_ns=3600 * NS_PER_S, body_ns=3600 * NS_PER_S)
-        server = Server(reading, timeouts=patient)
+        server = Server(reading, timeouts=Timeouts(header_ns=3600 * NS_PER_S), body_within_s=3600)
         await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(begun + b"x" * 4 * HEAD_BYTES_MAX)
@@ -120,6 +119,27 @@ def test_a_head_without_an_end_is_not_kept(begun: bytes) -> None:
         await server.stop()
 
     asyncio.run(life())
+
+
+def test_a_body_has_to_come_in_time_however_often_a_byte_comes() -> None:
+    async def life() -> int:
+        server = Server(reading, timeouts=Timeouts(body_ns=3600 * NS_PER_S), body_within_s=0.1)
+        await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+        ending = asyncio.create_task(closed(reader))
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while not ending.done() and sent < 1_000_000:
+                writer.write(b"x")
+                sent += 1
+                await asyncio.wait([ending], timeout=0.01)
+        assert await ending
+        writer.close()
+        await server.stop()
+        return sent
+
+    assert asyncio.run(life()) > 0
 
 
 def test_a_long_body_is_no_long_head() -> None:
@@ -189,3 +209,69 @@ def test_silent_connections_shut_nobody_out(product: FakeOperations) -> None:
         return answers
 
     assert [answer[:13] for answer in asyncio.run(life())] == [b"HTTP/1.1 200 "] * 5
+
+
+FORM = b"name=bo&password=wrong"
+SLOW = 80  # of each of two addresses: more than there are places, or seats
+
+
+async def begun(port: int, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Somebody who has begun to send the form of the log-in page."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+    lines = ["POST /login HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Origin: http://127.0.0.1:{port}"]
+    writer.write("\r\n".join([*lines, f"Content-Length: {len(FORM)}", "", ""]).encode() + FORM[:4])
+    return reader, writer
+
+
+def test_bodies_sent_drop_by_drop_from_several_addresses_shut_nobody_out(product: FakeOperations) -> None:
+    async def life() -> list[bytes]:
+        server = Server(routes.application(product))
+        await server.start("127.0.0.1", 0)
+        slow = [await begun(server.port, address) for address in ("127.0.0.2", "127.0.0.3") for _ in range(SLOW)]
+        ending = {asyncio.create_task(reader.read()) for reader, _ in slow}
+        ended: set[asyncio.Task[bytes]] = set()
+        async with asyncio.timeout(WITHIN_S):
+            while len(ended) < 2 * SLOW - SEATS_MAX:
+                over, ending = await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+                ended |= over
+        said = [b"" if task.exception() else task.result() for task in ended]
+        # Everybody else is answered, also who has sent half of a form.
+        reader, writer = await begun(server.port, "127.0.0.4")
+        said.append(await fetch(server.port))
+        writer.write(FORM[4:])
+        said.append(await reader.readline())
+        writer.close()
+        for task in ending:
+            task.cancel()
+        for _, each in slow:
+            each.close()
+        await server.stop()
+        return said
+
+    *ended, asked, sent = asyncio.run(life())
+    assert ended == [b""] * (2 * SLOW - SEATS_MAX)
+    assert asked.startswith(b"HTTP/1.1 200 ")
+    assert sent.startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_connection_that_is_answered_makes_way_and_one_that_is_not_does_not(product: FakeOperations) -> None:
+    async def life() -> tuple[bytes, bytes]:
+        server = Server(routes.application(product), lobby=Lobby(most=2, per_address=2))
+        await server.start("127.0.0.1", 0)
+        waiting, sends = await begun(server.port, "127.0.0.1")
+        used, asks = await asyncio.open_connection("127.0.0.1", server.port)
+        asks.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert await used.readline() == b"HTTP/1.1 200 OK\r\n"
+        await used.readuntil(b"}")
+        answer = await fetch(server.port)
+        assert await closed(used)
+        sends.write(FORM[4:])
+        sent = await waiting.readline()
+        for each in (sends, asks):
+            each.close()
+        await server.stop()
+        return answer, sent
+
+    answer, sent = asyncio.run(life())
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert sent.startswith(b"HTTP/1.1 401 ")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from commonpool.core.networks import NetworkError, Networks, network
+from commonpool.core.networks import NetworkError, Networks, network, party
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,18 @@ def test_what_is_no_network_is_told(text: str, sentence: str) -> None:
     with pytest.raises(NetworkError) as error:
         network(text)
     assert str(error.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.7", "192.0.2.8", False),
+        ("::ffff:192.0.2.7", "192.0.2.7", True),
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+        ("", "unix", True),
+    ],
+)
+def test_what_one_party_has_of_addresses(one: str, other: str, same: bool) -> None:
+    assert (party(one) == party(other)) is same

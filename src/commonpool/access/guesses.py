@@ -5,13 +5,13 @@ password gives them back. Where somebody has logged in to an account before, the
 whoever guesses at an account from elsewhere does not keep its owner out.
 """
 
-import ipaddress
 from collections import OrderedDict
 
 import msgspec
 
 from commonpool.access.problems import TooManyGuessesError
 from commonpool.core.model import NS_PER_S
+from commonpool.core.networks import party
 
 Bucket = tuple[str, ...]
 
@@ -50,7 +50,7 @@ class Guesses:
 
     def take(self, name: str, address: str, now: int) -> Guess:
         """Take a guess at an account, at none where `name` is "". Raises TooManyGuessesError; then nothing is taken."""
-        where = network(address)
+        where = party(address)
         buckets = self._buckets(name, where, now)
         if wait := max(self._wait(bucket, now) for bucket in buckets):
             wait_s = -(-wait // NS_PER_S)
@@ -91,16 +91,3 @@ class Guesses:
     def _wait(self, bucket: Bucket, now: int) -> int:
         burst, every = PACES[bucket[0]]
         return max(0, self._free_at.get(bucket, 0) - now - (burst - 1) * every)
-
-
-def network(address: str) -> str:
-    """What of an address one party has: all of an IPv4 address, the first 64 bits of an IPv6 one (RFC 6177)."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return ""
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
-    return str(parsed)

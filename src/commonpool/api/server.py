@@ -17,11 +17,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from commonpool.access import tls
 from commonpool.access.handshake import Door
-from commonpool.api.crowd import Crowd
+from commonpool.api.bodies import WITHIN_S
+from commonpool.api.crowd import Crowd, Limits
 from commonpool.api.lobby import Lobby
 from commonpool.api.streaming import CUT
 from commonpool.config.structs import Timeouts, Tls
 from commonpool.core.model import NS_PER_S
+from commonpool.core.networks import party
 
 HEAD_BYTES_MAX: Final = 64 * 1024  # as the gateway's: what is no body is held in memory until it is whole
 TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -40,15 +42,16 @@ class _Embedded(uvicorn.Server):
 class _Protocol(HttpToolsProtocol):
     """uvicorn's, of which an application can end the connection: a reader that takes nothing keeps it otherwise.
 
-    A client has `timeouts.header` for a head, from when it connects or begins one, `timeouts.body` for the whole body,
+    A client has `timeouts.header` for a head, from when it connects or begins one, `body_within_s` for the whole body,
     and may take nothing of an answer for `timeouts.stall`.
     """
 
-    def __init__(self, *, lobby: Lobby, timeouts: Timeouts, **options: Any) -> None:
+    def __init__(self, *, lobby: Lobby, timeouts: Timeouts, body_within_s: float, **options: Any) -> None:
         super().__init__(**options)
         self.address = ""
         self._lobby = lobby
         self._timeouts = timeouts
+        self._body_within_s = body_within_s
         self._sending = False  # a message of the client has begun, and is not whole
         self._parsed = False  # a head, a part of a body or the end of a message, of the bytes that came last
         self._held_bytes = 0  # that came since such a thing did
@@ -58,13 +61,8 @@ class _Protocol(HttpToolsProtocol):
 
     @property
     def idle(self) -> bool:
-        """See `lobby.Guest`."""
+        """Whether all that was asked is answered."""
         return self.cycle is None or self.cycle.response_complete
-
-    @property
-    def new(self) -> bool:
-        """See `lobby.Guest`."""
-        return self.cycle is None
 
     def leave(self) -> None:
         """See `lobby.Guest`."""
@@ -72,7 +70,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
-        self.address = self.client[0] if self.client else ""
+        self.address = party(self.client[0]) if self.client else ""
         self._owe("head")
         self._lobby.enter(self)
 
@@ -104,6 +102,7 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._parsed = True
         super().on_headers_complete()
+        self._lobby.asks(self)
 
     def on_body(self, body: bytes) -> None:
         self._parsed = True
@@ -113,6 +112,11 @@ class _Protocol(HttpToolsProtocol):
         self._parsed = True
         self._sending = False
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.idle:
+            self._lobby.rests(self)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -134,12 +138,15 @@ class _Protocol(HttpToolsProtocol):
             self._awaited.cancel()
             self._awaited = None
         if what:
-            within_ns = self._timeouts.header_ns if what == "head" else self._timeouts.body_ns
-            self._awaited = self.loop.call_later(within_ns / NS_PER_S, self.leave)
+            within_s = self._timeouts.header_ns / NS_PER_S if what == "head" else self._body_within_s
+            self._awaited = self.loop.call_later(within_s, self.leave)
 
 
 class Server:
-    """Serves an application on one address. `port` is the bound one, once started. Without `files` it has no TLS."""
+    """Serves an application on one address. `port` is the bound one, once started. Without `files` it has no TLS.
+
+    A client has `body_within_s` for the whole body of a request; `timeouts.body` is the gateway's, of a silence.
+    """
 
     def __init__(
         self,
@@ -147,14 +154,17 @@ class Server:
         files: Tls | None = None,
         timeouts: Timeouts | None = None,
         lobby: Lobby | None = None,
+        limits: Limits | None = None,
+        body_within_s: float = WITHIN_S,
     ) -> None:
         self._files = files
         self._timeouts = timeouts or Timeouts()
         self._lobby = Lobby() if lobby is None else lobby
+        self._body_within_s = body_within_s
         self._door: Door | None = None
         self._watching: asyncio.Task[None] | None = None
         config = uvicorn.Config(
-            Crowd(application),
+            Crowd(application, limits),
             http=self._speak if files is None else self._greet,  # type: ignore[arg-type] # it makes one, later
             ws="none",
             lifespan="off",
@@ -191,7 +201,7 @@ class Server:
 
     def _speak(self, **options: Any) -> asyncio.Protocol:
         """Called by uvicorn for each client, as its own protocol would be."""
-        return _Protocol(lobby=self._lobby, timeouts=self._timeouts, **options)
+        return _Protocol(lobby=self._lobby, timeouts=self._timeouts, body_within_s=self._body_within_s, **options)
 
     def _greet(self, **options: Any) -> asyncio.Protocol:
         """The same behind TLS: the handshake comes first."""

@@ -41,7 +41,7 @@ class EventStream(Response):
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if writing.done() and isinstance(writing.exception(), TimeoutError):
-                scope.get("extensions", {}).get(CUT, {}).get("now", _nothing)()
+                cut(scope)
             elif writing.done():
                 await writing
         finally:
@@ -66,8 +66,11 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-def _nothing() -> None:
-    """There is no connection to cut."""
+def cut(scope: Scope) -> None:
+    """End the connection of a request, whatever it has not taken or not sent; nothing where there is none to end."""
+    now = scope.get("extensions", {}).get(CUT, {}).get("now")
+    if now is not None:
+        now()
 
 
 def event(name: str, data: object, place: str = "") -> bytes:

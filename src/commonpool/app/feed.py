@@ -6,6 +6,7 @@ from typing import Final
 
 from commonpool.api.operations import NoMoreStreamsError, TooManyStreamsError
 from commonpool.control.decisions import Observer
+from commonpool.core.networks import party
 from commonpool.core.state import State
 from commonpool.observe.changes import Changed, Changes, What
 from commonpool.observe.decisions import Decisions
@@ -91,12 +92,13 @@ class Feed:
             raise NoMoreStreamsError(
                 f"{STREAMS_MAX} streams of events are open, which is the most: try again when somebody has left"
             )
-        if sum(stream.address == address for stream in self._streams) >= STREAMS_PER_ADDRESS_MAX:
+        where = party(address)
+        if sum(stream.address == where for stream in self._streams) >= STREAMS_PER_ADDRESS_MAX:
             raise NoMoreStreamsError(
-                f"{STREAMS_PER_ADDRESS_MAX} streams of events are open to {address}, which is the most: try again when "
+                f"{STREAMS_PER_ADDRESS_MAX} streams of events are open to {where}, which is the most: try again when "
                 "somebody there has left"
             )
-        stream = Stream(self, caller, address)
+        stream = Stream(self, caller, where)
         self._streams.add(stream)
         return stream
 

@@ -395,7 +395,7 @@ ROOT = Record(
                     Field(key, positive(kinds.DURATION), text, default=format_duration(getattr(_TIMEOUTS, f"{key}_ns")))
                     for key, text in (
                         ("header", "A client sending its request head."),
-                        ("body", "Longest silence while a client sends its body."),
+                        ("body", "Longest silence while a client of the gateway sends its body."),
                         ("idle", "A kept-alive connection between two requests."),
                         ("connect", "Reaching an engine."),
                         ("first_byte", "An engine's first byte after dispatch."),

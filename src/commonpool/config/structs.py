@@ -133,7 +133,7 @@ class Timeouts(msgspec.Struct, frozen=True):
     """Bounds on slow or silent parties, nanoseconds. Reasons for the defaults are in docs/configuration.md."""
 
     header_ns: int = 10_000_000_000  # a client sending its request head
-    body_ns: int = 60_000_000_000  # the longest silence while it sends its body
+    body_ns: int = 60_000_000_000  # the longest silence while a client of the gateway sends its body
     idle_ns: int = 75_000_000_000  # a kept-alive connection between requests
     connect_ns: int = 3_000_000_000  # reaching an engine
     first_byte_ns: int = 600_000_000_000  # an engine's first byte after dispatch

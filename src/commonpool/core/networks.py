@@ -1,4 +1,4 @@
-"""Networks that somebody may come from: IPv4 and IPv6, in CIDR notation.
+"""Networks that somebody may come from: IPv4 and IPv6, in CIDR notation; and what of an address is one party's.
 
 An IPv4 address as IPv6 writes it (`::ffff:192.0.2.1`, which a socket for both tells) is the IPv4 address, so `::/0`
 means IPv6 alone.
@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 
 NETWORKS_MAX: Final = 64
+PARTY_BITS: Final = 64  # of an IPv6 address; who has one has at least so much of a network (RFC 6177)
 _MAPPED: Final = IPv6Network("::ffff:0:0/96")
 
 Network = IPv4Network | IPv6Network
@@ -35,6 +36,18 @@ class Networks:
             return False
         own = _unmapped(parsed)
         return any(own.version == each.version and own in each for each in self._networks)
+
+
+def party(address: str) -> str:
+    """What of an address one party has: all of an IPv4 address, `2001:db8::/64` of an IPv6 one; "" of what is none.
+
+    What is counted by address is counted by this, as else whoever has IPv6 would have all the addresses of a network.
+    """
+    try:
+        own = _unmapped(ip_address(address))
+    except ValueError:
+        return ""
+    return str(own) if isinstance(own, IPv4Address) else str(IPv6Network((int(own), PARTY_BITS), strict=False))
 
 
 def network(text: str) -> Network:

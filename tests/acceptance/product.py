@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -17,14 +18,27 @@ from typing import Any
 
 from tests.leaks import none_in
 
-START_S = 90.0
+WITHIN_S = 180.0  # whatever is waited for comes sooner or later, however busy the machine is
 KEY = re.compile(r"cp_[0-9A-Za-z]+_[0-9A-Za-z]+")
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """So many ports that nobody listens at.
+
+    They are below those that the kernel gives to whoever names none, so that nobody else is given one of them until it
+    is used, and asking again hardly ever finds the same.
+    """
+    given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    last = given if given > 20_000 else 60_000  # where it gives all, chance has to do
+    chance = random.SystemRandom()  # the usual one is Hypothesis' own, and begins anew with each example
+    with contextlib.ExitStack() as held:
+        found: list[int] = []
+        while len(found) < count:
+            port = chance.randrange(10_000, last)
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+                found.append(port)
+        return found
 
 
 def command(*args: str) -> list[str]:
@@ -36,8 +50,9 @@ class Product:
 
     def __init__(self, folder: Path, config: str) -> None:
         self.folder = folder
-        self.gateway = f"http://127.0.0.1:{(gateway := free_port())}"
-        self.control = f"http://127.0.0.1:{(control := free_port())}"
+        gateway, control = free_ports(2)
+        self.gateway = f"http://127.0.0.1:{gateway}"
+        self.control = f"http://127.0.0.1:{control}"
         self.config = folder / "commonpool.yaml"
         self.listen = f"listen: {{gateway: 127.0.0.1:{gateway}, control: 127.0.0.1:{control}}}\n"
         self.config.write_text(self.listen + config)
@@ -68,7 +83,7 @@ class Product:
             self.keys = self._new_keys()
 
     def wait_ready(self) -> None:
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + WITHIN_S
         while time.monotonic() < deadline:
             assert self.process is not None
             if self.process.poll() is not None:
@@ -81,7 +96,7 @@ class Product:
 
     def announced(self) -> str:
         """What it says once it is ready, which is a moment after it serves."""
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + WITHIN_S
         while "Ctrl-C stops" not in (said := self.output.read_text()):
             assert time.monotonic() < deadline, said
             time.sleep(0.05)
@@ -99,14 +114,14 @@ class Product:
             cwd=self.folder,
             env={**os.environ, "COMMONPOOL_CONTROL": self.control},
             check=False,
-            timeout=60,
+            timeout=WITHIN_S,
         )
         assert done.returncode == code, done.stderr.decode() + done.stdout.decode()
         none_in(done.stderr, "what a command says")
         return json.loads(done.stdout) if done.stdout.strip() else None
 
     def get(self, path: str, base: str | None = None) -> Any:
-        with urllib.request.urlopen((base or self.control) + path, timeout=30) as answer:
+        with urllib.request.urlopen((base or self.control) + path, timeout=WITHIN_S) as answer:
             body = answer.read()
         none_in(body, f"the answer at {path}")
         try:
@@ -120,7 +135,7 @@ class Product:
             data=json.dumps(body).encode(),
             headers={"content-type": "application/json", "authorization": f"Bearer {self.keys[tenant]}"},
         )
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=WITHIN_S) as answer:
             return json.loads(answer.read())
 
     def records(self) -> list[dict[str, Any]]:
@@ -145,7 +160,7 @@ class Product:
         assert self.process is not None
         self.process.send_signal(signum)
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout: float = WITHIN_S) -> int:
         assert self.process is not None
         return self.process.wait(timeout)
 
@@ -166,16 +181,18 @@ class Product:
 
 def _descendants(pid: int) -> list[int]:
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *_descendants(int(child))]
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one that ends meanwhile
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                for child in (task / "children").read_text().split():
+                    found += [int(child), *_descendants(int(child))]
     return found
 
 
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

@@ -51,7 +51,7 @@ def key(product: Product, *options: str) -> str:
 def status(product: Product, path: str, key: str, method: str = "GET") -> int:
     request = urllib.request.Request(product.control + path, headers={"authorization": f"Bearer {key}"}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=180) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -113,7 +113,7 @@ def test_who_tampers_is_noticed(product: Product) -> None:
     said = product.cli("audit", "verify", "--head", verdict["head"], code=1)
     assert [fault["number"] for fault in said["faults"]] == [2]
     # What is cut off while the product runs, it knows itself.
-    with closing(sqlite3.connect(database, timeout=30)) as db, db:
+    with closing(sqlite3.connect(database, timeout=180)) as db, db:
         last = db.execute("SELECT max(number) FROM audit").fetchone()[0]
         db.execute("DELETE FROM audit WHERE number = ?", (last,))
     product.cli("keys", "create", "--tenant", "research")
@@ -123,7 +123,7 @@ def test_who_tampers_is_noticed(product: Product) -> None:
 
 def test_where_the_log_cannot_be_written_nothing_is_changed(product: Product) -> None:
     keys = len(product.cli("keys", "list")["keys"])
-    with closing(sqlite3.connect(product.folder / "var" / "commonpool.db", timeout=30)) as db, db:
+    with closing(sqlite3.connect(product.folder / "var" / "commonpool.db", timeout=180)) as db, db:
         db.execute("ALTER TABLE audit RENAME TO away")
     assert status(product, "/admin/v1/status", "cp_nobody") == 401  # what is denied stays so
     request = urllib.request.Request(
@@ -132,11 +132,11 @@ def test_where_the_log_cannot_be_written_nothing_is_changed(product: Product) ->
         headers={"content-type": "application/json"},
     )
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=30)
+        urllib.request.urlopen(request, timeout=180)
     assert refused.value.code == 503
     assert "nothing was done, since the audit log cannot be written" in refused.value.read().decode()
     assert len(product.cli("keys", "list")["keys"]) == keys  # to look on is possible still
-    with closing(sqlite3.connect(product.folder / "var" / "commonpool.db", timeout=30)) as db, db:
+    with closing(sqlite3.connect(product.folder / "var" / "commonpool.db", timeout=180)) as db, db:
         db.execute("ALTER TABLE away RENAME TO audit")
     product.cli("keys", "create", "--tenant", "research")
     assert product.cli("audit", "verify")["whole"]

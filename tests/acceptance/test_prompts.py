@@ -42,7 +42,7 @@ def prompts(product: Product, key: str | None, *arguments: str) -> tuple[int, An
         text=True,
         env={**os.environ, "COMMONPOOL_CONTROL": product.control} | ({} if key is None else {TOKEN: key}),
         check=False,
-        timeout=60,
+        timeout=180,
     )
     return done.returncode, json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
@@ -55,7 +55,7 @@ def shown(product: Product, key: str | None, name: str, tenant: str = "support")
     url = f"{product.control}/admin/v1/tenants/{tenant}/prompts/{name}"
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=180) as answer:
             return answer.status, json.loads(answer.read())["asked"]
     except urllib.error.HTTPError as error:
         with error:
@@ -71,7 +71,7 @@ def ask(product: Product, tenant: str, *, stream: bool = False) -> str:
         data=json.dumps(body).encode(),
         headers={"content-type": "application/json", "authorization": f"Bearer {product.keys[tenant]}"},
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=180) as answer:
         answer.read()
         found: str = answer.headers["x-request-id"]
     return found
@@ -143,7 +143,7 @@ def test_a_tenant_keeps_its_prompts(tmp_path: Path) -> None:
 def test_without_its_key_the_product_says_so_and_does_not_start(tmp_path: Path) -> None:
     config = tmp_path / "commonpool.yaml"
     config.write_text(CONFIG.format(port=1) + "secrets: {master_key: file:none}\n")
-    done = subprocess.run(command("up", str(config)), capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command("up", str(config)), capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert f"secrets.master_key is file:{tmp_path}/none, and " in done.stderr

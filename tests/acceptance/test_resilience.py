@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.product import Product, free_port, running
+from tests.acceptance.product import Product, free_ports, running
 from tests.leaks import MARK
 
 CONFIG = """
@@ -76,8 +76,11 @@ def engine() -> Iterator[Any]:
 
 
 def test_a_replica_that_fails_is_left_out_until_it_answers_again(tmp_path: Path) -> None:
-    with engine() as well, engine() as ill, contextlib.ExitStack() as stack:
-        product = stack.enter_context(running(tmp_path, CONFIG.format(well.server_port, ill.server_port)))
+    with (
+        engine() as well,
+        engine() as ill,
+        running(tmp_path, CONFIG.format(well.server_port, ill.server_port)) as product,
+    ):
 
         def ask() -> None:
             assert product.post("/v1/chat/completions", QUESTION, "support")["choices"]
@@ -94,10 +97,12 @@ def test_a_replica_that_fails_is_left_out_until_it_answers_again(tmp_path: Path)
         ask_until(["ready", "ready"])
         ill.ill = True
         while not ill.asked or states() == ["ready", "ready"]:  # it is asked while nothing is known
-            for thread in [threading.Thread(target=ask) for _ in range(4)]:
+            threads = [threading.Thread(target=ask) for _ in range(4)]
+            for thread in threads:
                 thread.start()
-                stack.callback(thread.join)
             ask()
+            for thread in threads:
+                thread.join()
         assert states() == ["ready", "failing"]
         asked = ill.asked
         for _ in range(40):
@@ -124,7 +129,7 @@ def test_a_model_whose_engine_is_away_holds_up_no_other(tmp_path: Path) -> None:
     gpu: 1_gpu
     slots: 4
     context: 4Ki
-    engine: {{kind: attached, urls: ["http://127.0.0.1:{free_port()}"]}}
+    engine: {{kind: attached, urls: ["http://127.0.0.1:{free_ports(1)[0]}"]}}
 """
     with engine() as well, engine() as other:
         written = CONFIG.format(well.server_port, other.server_port)

@@ -37,7 +37,7 @@ def ask(product: Product, tenant: str, *, temperature: float = 0, stream: bool =
         data=json.dumps(body).encode(),
         headers={"content-type": "application/json", "authorization": f"Bearer {product.keys[tenant]}"},
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=180) as answer:
         return answer.headers["x-commonpool-cache"] == "hit", answer.read()
 
 

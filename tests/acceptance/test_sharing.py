@@ -139,7 +139,9 @@ def test_batch_waits_at_most_max_wait_and_interactive_goes_first_otherwise(produ
     rows = [r for r in product.records() if r["tenant"] == "ops" and r["replica"]]
     batch = [r for r in rows if r["tier"] == "batch"]
     interactive = [r for r in rows if r["tier"] == "interactive"]
-    residual = max(r["run_ns"] for r in rows)
+    # Whoever is past it has a slot when those have one that are past it longer: three who ask on two slots, so at the
+    # second that frees at the latest.
+    residual = 2 * max(r["run_ns"] for r in rows)
     assert max(r["wait_ns"] for r in batch) <= max_wait_ns + residual
     assert max(r["wait_ns"] for r in interactive) <= max_wait_ns + residual
     # Where batch went although interactive waited, it was urgent: it had waited longer than any interactive one.

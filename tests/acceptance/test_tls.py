@@ -55,11 +55,11 @@ class Secured(Product):
             check=False,
             env={**os.environ, **known, **env},
             text=True,
-            timeout=60,
+            timeout=180,
         )
 
     def get(self, path: str, base: str | None = None) -> Any:
-        with urllib.request.urlopen((base or self.control) + path, timeout=30, context=self.trusting()) as answer:
+        with urllib.request.urlopen((base or self.control) + path, timeout=180, context=self.trusting()) as answer:
             return answer.read().decode()
 
     def trusting(self) -> ssl.SSLContext:
@@ -117,7 +117,7 @@ def test_it_writes_no_core_dump(product: Secured) -> None:
 def test_a_certificate_of_no_use_is_one_sentence_at_the_start(tmp_path: Path) -> None:
     secured = Secured(tmp_path)
     secured.authority.issue("server", begins_days=-3, ends_days=-1)
-    done = subprocess.run(command("up", str(secured.config)), capture_output=True, check=False, text=True, timeout=60)
+    done = subprocess.run(command("up", str(secured.config)), capture_output=True, check=False, text=True, timeout=180)
     assert done.returncode == 1
     assert "Cannot listen on 127.0.0.1:" in done.stderr
     assert "listen.gateway_tls.certificate" in done.stderr

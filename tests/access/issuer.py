@@ -161,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         issuer.asked[url.path] += 1
         if issuer.stalls is not None:
-            issuer.stalls.wait(10)
+            issuer.stalls.wait(120)
         if url.path in issuer.answers:
             self._send(*issuer.answers[url.path])
             return

@@ -28,7 +28,7 @@ class Echo(asyncio.Protocol):
 def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None]]], None]:
     def bounded(main: Callable[[], Awaitable[None]]) -> None:
         async def inner() -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(240):
                 await main()
 
         (uvloop.run if request.param == "uvloop" else asyncio.run)(inner())

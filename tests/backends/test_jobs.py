@@ -22,7 +22,7 @@ from commonpool.backends.measure import Taken
 from commonpool.core.model import NS_PER_S, Hardware, Job
 from commonpool.store.jobs import JobAttempt, Task
 
-ALIVE_S = 30.0
+ALIVE_S = 120.0
 JOB = Job("j1", "a", "default", "main", "batch", 2000, hardware=Hardware(2000, memory_mib=18_432))
 ATTEMPT = JobAttempt(1, "n0", ("n0/3", "n0/4.1"), 0)
 
@@ -169,8 +169,10 @@ def test_nothing_is_left_of_a_job_that_ends(jobs: LocalJobs) -> None:
         "print(os.getpid(), flush=True)\n"
         "time.sleep(1000)\n"
     )
-    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {daemon!r}])"
-    end = run(ended(jobs, python(f"{script}; import time; time.sleep(0.3)")))
+    # It ends when the one that hides from it is there.
+    starts = f"subprocess.Popen([sys.executable, '-c', {daemon!r}], stdout=subprocess.PIPE)"
+    script = f"import subprocess, sys; print({starts}.stdout.readline().decode().strip(), flush=True)"
+    end = run(ended(jobs, python(script)))
     assert end.status == 0
     assert not alive(int(printed(jobs)))
 

@@ -35,7 +35,7 @@ def run(request: pytest.FixtureRequest) -> Run:
         async def inner() -> None:
             before = children(os.getpid())
             with none_left_by_a_failure():
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(240):
                     await main()
                 assert children(os.getpid()) == before
 

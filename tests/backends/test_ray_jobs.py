@@ -78,7 +78,7 @@ def unavailable() -> ActorUnavailableError:
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(240):
             await work()
 
     asyncio.run(bounded())

@@ -26,7 +26,7 @@ def attempt(number: int) -> JobAttempt:
 
 
 async def pid_of(jobs: LocalJobs, job_id: str) -> int:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(240):
         while not (text := jobs.log(job_id, "").text.rpartition("---")[2]).strip():  # noqa: ASYNC110 - a file
             await asyncio.sleep(0.02)
     return int(text.split()[-1])

@@ -10,6 +10,8 @@ from commonpool.api.server import Server
 from commonpool.config.structs import Tls
 from tests.api.fakes import FakeOperations
 
+WITHIN_S = 120
+
 
 @contextlib.contextmanager
 def serving(
@@ -34,9 +36,9 @@ def serving(
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert started.wait(30)
+        assert started.wait(WITHIN_S)
         yield url[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
+        thread.join(WITHIN_S)
         loop.close()

@@ -39,18 +39,14 @@ class Terminal:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.raw = ""
 
-    @property
-    def text(self) -> str:
-        return CONTROL.sub("", self.raw)
-
     def shows(self, *wanted: str) -> str:
         """Read until all of these were shown since the last call; returns what was."""
-        before = len(self.text)
+        before = len(self.raw)
         deadline = time.monotonic() + WITHIN_S
-        while not all(each in self.text[before:] for each in wanted):
-            assert time.monotonic() < deadline, f"{wanted} is not among {self.text[before:]}"
-            assert self._read() or self._process.poll() is None, f"ended without {wanted}: {self.text[before:]}"
-        return self.text[before:]
+        while missing := [each for each in wanted if each not in self._text(before)]:
+            assert time.monotonic() < deadline, f"{missing} is not among {self._text(before)}"
+            assert self._goes_on(), f"ended without {missing}: {self._text(before)}"
+        return self._text(before)
 
     def press(self, key: str) -> None:
         os.write(self._master, key.encode())
@@ -58,9 +54,18 @@ class Terminal:
     def ends(self) -> int:
         """Its exit status, once it has ended."""
         deadline = time.monotonic() + WITHIN_S
-        while self._read() or self._process.poll() is None:
-            assert time.monotonic() < deadline, self.text
+        while self._goes_on():
+            assert time.monotonic() < deadline, self._text()
         return self._process.wait(WITHIN_S)
+
+    def _goes_on(self) -> bool:
+        """Take what is there; False where it has ended, and all that it had shown before was taken."""
+        ended = self._process.poll() is not None  # before what is read: what it shows last comes before its end
+        return self._read() or not ended
+
+    def _text(self, start: int = 0) -> str:
+        """What was shown from this place in `raw` on, for people."""
+        return CONTROL.sub("", self.raw[start:])
 
     def _read(self) -> bool:
         """Take what is there, or comes within a moment; False where nothing did."""

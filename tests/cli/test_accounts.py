@@ -143,7 +143,7 @@ def test_at_a_terminal_it_is_typed_twice_and_not_shown(product: FakeOperations) 
             while not shown.endswith(question):  # the last blank comes when the terminal shows nothing any more
                 shown += terminal.read(1024)
             terminal.write(PASSWORD.encode() + b"\n")
-        out, _ = command.communicate(timeout=60)
+        out, _ = command.communicate(timeout=180)
         assert (command.returncode, out) == (0, b"account bo is made; it has viewer in support\n")
     assert PASSWORD.encode() not in shown
     assert proven(product, "bo", PASSWORD)

@@ -35,7 +35,7 @@ def answering(*answers: bytes) -> Iterator[str]:
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            thread.join(30)
+            thread.join(180)
 
 
 @pytest.mark.parametrize(

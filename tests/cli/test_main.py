@@ -69,13 +69,13 @@ def test_reader_that_has_seen_enough_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
-        ended = subprocess.run([*PROGRAM, "schema"], stdout=closed, stderr=subprocess.PIPE, check=False, timeout=60)
+        ended = subprocess.run([*PROGRAM, "schema"], stdout=closed, stderr=subprocess.PIPE, check=False, timeout=180)
     assert (ended.returncode, ended.stderr) == (ExitCode.FAILED, b"")
 
 
 def test_full_disk() -> None:
     with Path("/dev/full").open("wb") as full:
-        ended = subprocess.run([*PROGRAM, "schema"], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+        ended = subprocess.run([*PROGRAM, "schema"], stdout=full, stderr=subprocess.PIPE, check=False, timeout=180)
     assert ended.returncode == ExitCode.FAILED
     assert ended.stderr.startswith(b"commonpool: the output cannot be written: no space is left on the device")
 
@@ -88,7 +88,7 @@ def test_interrupt_is_quiet() -> None:
             assert watching.stderr is not None
             assert watching.stdout.readline().startswith(b'{"version"')
             watching.send_signal(signal.SIGINT)
-            assert watching.wait(60) == ExitCode.INTERRUPTED
+            assert watching.wait(180) == ExitCode.INTERRUPTED
             assert watching.stderr.read() == b""
 
 
@@ -96,7 +96,7 @@ def test_output_that_cannot_show_a_character() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     with serving(FakeOperations()) as url:
         ended = subprocess.run(
-            [*PROGRAM, "status", "--control", url], env=environment, capture_output=True, check=False, timeout=60
+            [*PROGRAM, "status", "--control", url], env=environment, capture_output=True, check=False, timeout=180
         )
     assert (ended.returncode, ended.stderr) == (ExitCode.OK, b"")
     assert b"support" in ended.stdout
@@ -109,5 +109,5 @@ def test_completion_is_offered() -> None:
         "COMP_WORDS": "commonpool st",
         "COMP_CWORD": "1",
     }
-    ended = subprocess.run(PROGRAM, env=environment, capture_output=True, check=False, timeout=60)
+    ended = subprocess.run(PROGRAM, env=environment, capture_output=True, check=False, timeout=180)
     assert ended.stdout.split() == [b"status"]

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-from tests.acceptance.product import alive, command, free_port
+from tests.acceptance.product import alive, command, free_ports
 from tests.backends.processes import ended
 
 START_S = 180.0
@@ -35,7 +35,8 @@ tenants: {{support: {{tenant: {{guaranteed: 2_gpu}}}}}}
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     file = tmp_path / "commonpool.yaml"
-    file.write_text(CONFIG.format(gateway=free_port(), control=free_port()))
+    gateway, control = free_ports(2)
+    file.write_text(CONFIG.format(gateway=gateway, control=control))
     arguments = [*command("up", str(file), "--json"), "--backend", "ray"]
     with (
         (tmp_path / "log").open("w") as log,

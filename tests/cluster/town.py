@@ -26,7 +26,7 @@ from commonpool import console
 from commonpool.backends.ray import nodes
 from commonpool.cluster import launch
 from commonpool.config import read_sources
-from tests.acceptance.product import free_port
+from tests.acceptance.product import free_ports
 from tests.observe.collector import Collector
 
 PROGRAM = (sys.executable, str(Path(__file__).with_name("engine.py")))
@@ -88,7 +88,7 @@ class Town:
         self.hosts = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
         self.keys: dict[str, str] = {}
         self.core: Any = None
-        self._gateway, self._control = free_port(), free_port()
+        self._gateway, self._control = free_ports(2)
         self._nodes: dict[str, Any] = {}
         self._cluster: Any = None
         (folder / "m.gguf").write_bytes(b"GGUF")

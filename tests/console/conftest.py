@@ -52,6 +52,7 @@ class Visitor:
         self.page.fill("[name=password]", PASSWORD)
         self.page.click("main button")
         expect(self.page).to_have_url(f"{self.url}/")
+        self.page.wait_for_load_state()  # only then does it hear keys
         return self.page
 
 

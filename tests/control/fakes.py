@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
@@ -18,7 +19,7 @@ from commonpool.engines.base import Target
 from tests.backends.scripted import ScriptedEngine, scripted
 
 TIMING = Timing(health_timeout_ns=NS_PER_S // 4)
-POLLS = 5000
+WITHIN_S = 120
 
 
 class Time:
@@ -171,10 +172,10 @@ class Stage(msgspec.Struct):
 async def stage() -> AsyncIterator[Stage]:
     async with scripted() as engine:
         diary = Diary()
-        time = Time()
+        clock = Time()
         notes: list[Note] = []
-        held = Held(notes.extend, time, lambda: 0)
-        yield Stage(time, diary, engine, FakeBackend(engine, diary), held, notes)
+        held = Held(notes.extend, clock, lambda: 0)
+        yield Stage(clock, diary, engine, FakeBackend(engine, diary), held, notes)
 
 
 @contextlib.asynccontextmanager
@@ -193,11 +194,10 @@ def state(seat: Seat) -> State:
 
 async def until(reached: Callable[[], object]) -> None:
     """Wait until it holds; that it never does is a failure."""
-    for _ in range(POLLS):
-        if reached():
-            return
+    deadline = time.monotonic() + WITHIN_S
+    while not reached():
+        assert time.monotonic() < deadline, "it never came to that"
         await asyncio.sleep(0.002)
-    raise AssertionError("it never came to that")
 
 
 async def checked(engine: ScriptedEngine, times: int) -> None:

@@ -22,7 +22,7 @@ def tool(name: str) -> str:
 def promtool(*args: str | Path, stdin: bytes | None = None) -> str:
     """What promtool says; AssertionError where it does not agree."""
     command = [tool("promtool"), *map(str, args)]
-    done = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=180)
     said = (done.stdout + done.stderr).decode()
     assert done.returncode == 0, said
     return said

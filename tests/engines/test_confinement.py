@@ -18,7 +18,7 @@ print(json.dumps([os.umask(0), limits(), status["NoNewPrivs"].strip()]))
 
 def asked(what: str) -> list[Any]:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(what=what)], capture_output=True, check=True, text=True, timeout=60
+        [sys.executable, "-c", SCRIPT.format(what=what)], capture_output=True, check=True, text=True, timeout=180
     )
     found: list[Any] = json.loads(done.stdout)
     return found
@@ -49,7 +49,7 @@ def test_what_it_starts_is_confined_too() -> None:
     ask = [sys.executable, "-c", "import os, resource; print(os.umask(0), *resource.getrlimit(resource.RLIMIT_CORE))"]
     starts = f"import subprocess; print(subprocess.run({ask!r}, capture_output=True, text=True).stdout)"
     script = f"from commonpool.engines.confinement import confine; confine(); {starts}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True, timeout=180)
     assert done.stdout.split() == ["63", "0", "0"]
 
 
@@ -57,5 +57,5 @@ def test_what_is_hidden_is_not_dumpable() -> None:
     flag = "import ctypes; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
     for hidden, dumpable in (("", "1"), ("confinement.hide()", "0")):
         script = f"from commonpool.engines import confinement\n{hidden}\n{flag}"
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True, timeout=180)
         assert done.stdout.strip() == dumpable

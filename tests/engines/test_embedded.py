@@ -16,7 +16,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 QUESTION = {"messages": [{"role": "user", "content": "Name a colour."}], "temperature": 0, "max_tokens": 12}
 LONG = 1800  # tokens; half a minute and more of work
-LONG_PROMPT = "hello " * 1500
+LONG_PROMPT = "hello " * 6000  # a dozen batches
 PROMPT = "Once upon a time there was a slot that remembered."
 
 
@@ -106,7 +106,7 @@ def test_a_client_that_leaves_a_stream_frees_its_slot(tmp_path: Path) -> None:
 
 def test_a_client_that_leaves_while_its_prompt_is_read_frees_its_slot(tmp_path: Path) -> None:
     async def main() -> None:
-        async with engine(tmp_path) as handle:
+        async with engine(tmp_path, model(slots=1, context_tokens=8192)) as handle:
             progress = handle.target.adapter.progress_field
             assert progress is not None
             body = {"prompt": LONG_PROMPT, "max_tokens": LONG, "ignore_eos": True, "stream": True, progress: True}
@@ -125,10 +125,10 @@ def test_it_does_not_notice_a_client_that_leaves_an_answer_in_one_piece(tmp_path
     async def main() -> None:
         async with engine(tmp_path, model(slots=1, context_tokens=512)) as handle:
             assert handle.target.adapter.frees_streams_only
-            async with asked(handle, COMPLETIONS, {"prompt": "Once", "max_tokens": 100, "ignore_eos": True}):
+            async with asked(handle, COMPLETIONS, {"prompt": "Once", "max_tokens": 400, "ignore_eos": True}):
                 await until_busy(handle, slots=1)
             await until_busy(handle, slots=0)
-            assert await total(handle, "tokens_predicted") == 100
+            assert await total(handle, "tokens_predicted") == 400
 
     run(main)
 

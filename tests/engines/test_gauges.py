@@ -102,7 +102,8 @@ def test_the_embedded_engine_says_what_it_runs(tmp_path: Path) -> None:
                 return read(answer.body, names(handle.target.adapter.name))
 
             assert await said() == Gauges(0, 0, None, 0)
-            body = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 900, "stream": True}
+            question = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 900}
+            body = question | {"stream": True, "ignore_eos": True}
             async with asked(handle, "/v1/chat/completions", body), asked(handle, "/v1/chat/completions", body):
                 await until_busy(handle, slots=2)
                 busy = await said()

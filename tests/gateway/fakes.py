@@ -29,7 +29,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     """Run an async test, bounded in time so that a hang is a failure and not a hang."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(240):
             await main()
 
     uvloop.run(bounded())

@@ -34,7 +34,7 @@ def known(authorization: bytes) -> Principal | None:
 
 
 def client(here: World, key: str = "cp_test", retries: int = 0) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=here.base_url, api_key=key, max_retries=retries, timeout=20)
+    return openai.AsyncOpenAI(base_url=here.base_url, api_key=key, max_retries=retries, timeout=180)
 
 
 def test_chat() -> None:
@@ -54,7 +54,7 @@ def test_the_synchronous_client_in_a_thread() -> None:
         async with world(identify=known) as here:
 
             def calls() -> list[str | None]:
-                with openai.OpenAI(base_url=here.base_url, api_key="cp_test", max_retries=0, timeout=20) as api:
+                with openai.OpenAI(base_url=here.base_url, api_key="cp_test", max_retries=0, timeout=180) as api:
                     return [
                         api.chat.completions.create(model="tiny", messages=MESSAGES).choices[0].message.content
                         for _ in range(3)

@@ -69,7 +69,7 @@ async def connected(here: World, context: ssl.SSLContext) -> Client:
 def api(here: World, context: ssl.SSLContext) -> openai.AsyncOpenAI:
     base_url = f"https://127.0.0.1:{here.port}/v1"
     http = openai.DefaultAsyncHttpxClient(verify=context)
-    return openai.AsyncOpenAI(base_url=base_url, api_key="cp_test", max_retries=0, timeout=20, http_client=http)
+    return openai.AsyncOpenAI(base_url=base_url, api_key="cp_test", max_retries=0, timeout=180, http_client=http)
 
 
 def test_the_openai_client_whole_and_streamed(authority: Authority, server: Tls) -> None:
@@ -320,7 +320,7 @@ def test_curl_sees_nothing_odd(authority: Authority, server: Tls) -> None:
         async with secure(server) as here:
             url = f"https://127.0.0.1:{here.port}"
             command = [curl, "-sS", "--cacert", str(authority.file), f"{url}/healthz", f"{url}/healthz"]
-            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False, timeout=20)
+            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False, timeout=180)
             assert (done.stdout, done.stderr) == (b'{"status":"ok"}' * 2, b"")
 
     run(main)

@@ -47,8 +47,8 @@ class PostgresPlace:
         self._schema = server.create()
         self.url = server.url(self._schema)
 
-    def open(self) -> PostgresStore:
-        return PostgresStore(self.url, self.folder, busy_s=1)
+    def open(self, busy_s: float = 60) -> PostgresStore:
+        return PostgresStore(self.url, self.folder, busy_s=busy_s)
 
     def run(self, script: str) -> None:
         """Statements in SQLite's words."""

@@ -18,7 +18,7 @@ import asyncpg
 import psutil
 import pytest
 
-START_S = 60
+START_S = 180
 _T = TypeVar("_T")
 INITDB = ("--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8")
 # As English does where it is not told otherwise: a text column that says nothing would be seen.

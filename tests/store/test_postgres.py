@@ -74,7 +74,7 @@ def test_an_owner_that_was_cut_off_takes_the_database_back(postgres: PostgresPla
 def test_an_owner_that_was_replaced_while_it_was_cut_off_writes_no_more(
     postgres: PostgresPlace, tmp_path: Path
 ) -> None:
-    with closing(postgres.open()) as first:
+    with closing(postgres.open(busy_s=3)) as first:
         postgres.cut_off()
         with closing(PostgresStore(postgres.url, tmp_path / "other")) as second:
             with pytest.raises(StoreError, match="is already used by commonpool, process"):
@@ -170,7 +170,9 @@ def test_nothing_is_lost_or_counted_twice_when_the_server_is_killed(
                 time.sleep(0.001)
                 assert count < 20_000, heard
             server.start()
-            assert writer.flush(60)
+            assert writer.flush(180)
+            while writer.alarm is not None:  # it is told of a moment later
+                time.sleep(0.001)
         # when it is there again
         assert writer.close()
         # then it has all of them, once

@@ -350,7 +350,7 @@ class Commons(RuleBasedStateMachine):
         return [name for name in self.tasks if name not in self.running]
 
     def entry(self, name: str) -> Entry:
-        return self.machine._entries[name]
+        return self.machine.tasks.entries[name]
 
     def begun(self, effects: list[Effect]) -> list[Entry]:
         """What was started by these effects."""

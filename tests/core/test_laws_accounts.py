@@ -82,7 +82,7 @@ class Accounts(Commons):
     def use_is_what_runs(self) -> None:
         state = self.machine.state
         running = [self.entry(name) for name in self.running]
-        assert {e.id for e in self.machine._entries.values() if not e.waiting} == set(self.running)
+        assert {e.id for e in self.machine.tasks.entries.values() if not e.waiting} == set(self.running)
         taken: Counter[object] = Counter()
         for entry in running:
             for quota, node, amount in takes(entry):
@@ -108,7 +108,7 @@ class Accounts(Commons):
     def accounts_count_what_waits(self) -> None:
         state = self.machine.state
         waiting = [self.entry(name) for name in self.waiting]
-        assert {e.id for e in self.machine._entries.values() if e.waiting} == set(self.waiting)
+        assert {e.id for e in self.machine.tasks.entries.values() if e.waiting} == set(self.waiting)
         for site in state.all_sites():
             assert site.line.waiting == sum(flow.length for flow in site.line.flows.values())
         for name, account in state.accounts.items():
@@ -121,7 +121,7 @@ class Accounts(Commons):
     def tallies_count_what_waits_and_what_runs(self, effects: list[Effect]) -> None:
         """None is ever filled above its concurrent_requests; what was above it when that was cut may go on."""
         state = self.machine.state
-        entries = list(self.machine._entries.values())
+        entries = list(self.machine.tasks.entries.values())
         every = {tally: None for account in state.accounts.values() for tally in account.apps.values()}
         every |= dict.fromkeys(state.keys.values()) | {tally: None for entry in entries for tally in entry.tallies}
         for tally in every:
@@ -236,7 +236,7 @@ class Accounts(Commons):
 
     def nothing_is_left(self) -> None:
         state = self.machine.state
-        assert not self.machine._entries
+        assert not self.machine.tasks.entries
         self.use_is_what_runs()
         self.accounts_count_what_waits()
         for pool, quota in state.quotas.items():

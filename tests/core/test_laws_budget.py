@@ -88,7 +88,7 @@ class Budgets(Commons):
     def what_is_held_is_for_what_is_open(self) -> None:
         state = self.machine.state
         held: dict[str, int] = defaultdict(int)
-        for entry in self.machine._entries.values():
+        for entry in self.machine.tasks.entries.values():
             assert entry.held >= 0
             held[entry.task.tenant] += entry.held
         for name, account in state.accounts.items():
@@ -97,13 +97,13 @@ class Budgets(Commons):
     def no_more_is_taken_in_than_there_is_money_for(self, name: str, task_id: str, effects: list[Effect]) -> None:
         budget = self.in_force.tenants[name].budget if name in self.in_force.tenants else None
         refusals = [effect for effect in effects if isinstance(effect, Refuse)]
-        if task_id not in self.machine._entries:  # what is refused has consumed nothing
+        if task_id not in self.machine.tasks.entries:  # what is refused has consumed nothing
             account = self.machine.state.accounts.get(name)
             assert account is None or account.spending.held == self.held.get(name, 0)
             assert all(each.retry_after_ns is None for each in refusals if each.reason is Reason.BUDGET)
         if budget is None:
             assert all(each.reason is not Reason.BUDGET for each in refusals)
-        elif task_id in self.machine._entries:
+        elif task_id in self.machine.tasks.entries:
             spending = self.machine.state.accounts[name].spending
             spent = spending.spent(self.world.now)
             assert spent < budget.micro * COST_UNIT

@@ -128,7 +128,7 @@ def test_expected_work_follows_what_a_request_asks_for() -> None:
     world = World(rules)
     for n in range(5):
         world.arrive(f"a{n}", "a")
-    (entry,) = [e for e in world.machine._entries.values() if e.waiting]
+    (entry,) = [e for e in world.machine.tasks.entries.values() if e.waiting]
     service = entry.work // entry.ask
     shape = Deployment("m", "2", "main", 2000, 20, 20 * CONTEXT, CONTEXT)
     world.configure(msgspec.structs.replace(rules, deployments={"m": shape}))

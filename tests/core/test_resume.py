@@ -192,7 +192,7 @@ def test_one_that_is_known_or_that_the_policy_does_not_know_does_nothing() -> No
     other = msgspec.structs.replace(request("elsewhere"), model="other")
     assert here.send(Resumed(other, 1, 0, 0, "m-0.1")) == []
     assert here.machine.state.quotas["main"].use == 500
-    assert list(here.machine._entries) == ["r"]
+    assert list(here.machine.tasks.entries) == ["r"]
 
 
 def test_it_takes_nothing_of_the_limits_a_minute() -> None:

@@ -238,7 +238,7 @@ class Rig:
         twice = [key for key, count in recorded.items() if count > 1]
         return Left(
             waiters=self.desk.open_requests,
-            entries=len(self.machine._entries),
+            entries=len(self.machine.tasks.entries),
             milli_gpu=state.quotas["main"].use,
             running=sum(view.running for view in views.tenants(state)),
             waiting=sum(view.waiting for view in views.tenants(state)),

@@ -166,6 +166,13 @@ class Turns:
                 if parked and flow.length:
                     site.explain(flow, now)
 
+    def anew(self, now: int, effects: list[Effect]) -> None:
+        """Quota changed under what waits: everybody is looked at again."""
+        for site in self.state.all_sites():
+            site.line.unpark()
+        for pool in self.state.quotas:
+            self.dispatch(pool, now, effects)
+
     def release(self, site: Site, entry: Entry, service: int, now: int) -> list[object]:
         """Give back what it held: its place, its quota, its loans; correct what was charged in advance.
 

@@ -247,7 +247,7 @@ def test_too_many_connections_are_turned_away() -> None:
 # -- stopping
 
 
-async def draining(here: World, within_ns: int = 20 * SECOND) -> asyncio.Task[int]:
+async def draining(here: World, within_ns: int = 120 * SECOND) -> asyncio.Task[int]:
     task = asyncio.get_running_loop().create_task(here.gateway.drain(within_ns))
     await until(lambda: here.gateway.draining)
     return task

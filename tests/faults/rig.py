@@ -261,7 +261,7 @@ class Rig:
         self._peers.clear()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WITHIN_S
-        while self.left() != Left() and loop.time() < deadline:
+        while self.left() != Left() and loop.time() < deadline:  # noqa: ASYNC110 - what is left tells nobody
             await asyncio.sleep(0.001)
         assert self.left() == Left()
 

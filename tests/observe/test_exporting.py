@@ -83,7 +83,7 @@ def test_all_that_is_offered_comes_in_order_and_in_batches() -> None:
 def test_nothing_begins_before_something_is_offered() -> None:
     before = threading.active_count()
     exporter = Exporter(Sink().send, {})
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # one of another test may have ended
     exporter.close()
 
 

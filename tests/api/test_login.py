@@ -8,6 +8,7 @@ from contextlib import closing
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from commonpool import console
@@ -16,6 +17,7 @@ from tests.access.house import PASSWORD
 from tests.access.issuer import PERSON, TestIssuer
 from tests.api.caller import TestClient
 from tests.api.fakes import CONFIG, NOW, FakeOperations, sources
+from tests.api.held import WITHIN_S, HeldThreads
 
 BASE = "http://127.0.0.1:8081"
 OWN = {"origin": BASE, "sec-fetch-site": "same-origin"}
@@ -346,3 +348,22 @@ def test_who_came_by_which_way_is_in_the_audit_log(browser: TestClient, product:
         ("nobody", "denied", "/login/oidc/callback"),
         ("oidc:ann@house.example", "allowed", "/login/oidc/callback"),
     ]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_others_are_answered_while_the_page_is_drawn(product: FakeOperations, *, refused: bool) -> None:
+    async def life() -> int:
+        threads = HeldThreads()
+        asyncio.get_running_loop().set_default_executor(threads)
+        application = routes.application(product)
+        transport = httpx.ASGITransport(application, client=("127.0.0.1", 50000))
+        async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
+            form = {"name": "bo", "password": PASSWORD}
+            page = asyncio.create_task(client.post("/login", data=form) if refused else client.get("/login"))
+            await asyncio.wait_for(threads.begun.wait(), WITHIN_S)
+            assert (await client.get("/login.css")).status_code == 200
+            assert not page.done()
+            threads.go_on.set()
+            return (await page).status_code
+
+    assert asyncio.run(life()) == (403 if refused else 200)  # the form is of no page of ours

@@ -1,18 +1,19 @@
-"""Given many who read, then pages are drawn beside the loop, a few at a time, and the rest is told to come again."""
+"""Given many who read, then a few pages are worked out at a time, and the rest is told to come again."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 from starlette.responses import Response
 
+from commonpool import console
 from commonpool.api import routes
 from commonpool.console.asking import Problem
-from commonpool.console.drawing import AT_ONCE_MAX, WAITING_MAX, BusyError, Drawn, Turns
+from commonpool.console.drawing import AT_ONCE_MAX, WAITING_MAX, BusyError, Turns
 from commonpool.console.frame import House, Page, View
 from tests.api.fakes import FakeOperations
+from tests.api.held import HeldThreads
 from tests.console.visitor import BASE
 
 WITHIN_S = 120
@@ -52,35 +53,6 @@ def test_so_many_at_once_in_the_order_in_which_they_came() -> None:
     assert asyncio.run(life()) == [0, 1, 3, 4]
 
 
-def test_the_loop_goes_on_while_a_page_is_drawn_and_one_is_drawn_at_a_time() -> None:
-    async def life() -> None:
-        loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-
-        def slow() -> str:
-            loop.call_soon_threadsafe(begun.set)
-            assert go_on.wait(WITHIN_S)
-            drawn.append("slow")
-            return "slow"
-
-        def quick() -> str:
-            drawn.append("quick")
-            return "quick"
-
-        drawn: list[str] = []
-        pen = asyncio.Semaphore(1)
-        first, second = Drawn(slow, 200), Drawn(quick, 200)
-        drawing = asyncio.gather(first.draw(pen), second.draw(pen))
-        await asyncio.wait_for(begun.wait(), WITHIN_S)  # the loop waits here, and is not held
-        await turns()
-        assert drawn == []
-        go_on.set()
-        await drawing
-        assert drawn == ["slow", "quick"]
-        assert (first.body, first.headers["content-length"]) == (b"slow", "4")
-
-    asyncio.run(life())
-
-
 async def asked(count: int, go_on: asyncio.Event) -> AsyncIterator[tuple[int, str]]:
     """The answers to so many readers at once of a page that is worked out once `go_on` is set."""
 
@@ -106,3 +78,26 @@ def test_who_would_wait_too_long_is_told_to_come_again() -> None:
     found = asyncio.run(life())
     assert found[:3] == [(503, "2")] * 3
     assert [status for status, _ in found[3:]] == [200] * (AT_ONCE_MAX + WAITING_MAX)
+
+
+async def refused(threads: HeldThreads, count: int) -> AsyncIterator[httpx.Response]:
+    """The answers to so many who may not come at once; those that are there while nothing can be drawn come first."""
+    application = routes.application(FakeOperations(), console.routes())
+    transport = httpx.ASGITransport(application, client=("192.0.2.7", 50000))
+    async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
+        for each in asyncio.as_completed([asyncio.create_task(client.get("/")) for _ in range(count)]):
+            yield await each
+            threads.go_on.set()
+
+
+def test_a_refusal_is_drawn_in_its_turn_and_said_in_bare_words_where_too_many_wait() -> None:
+    async def life() -> list[httpx.Response]:
+        threads = HeldThreads()
+        asyncio.get_running_loop().set_default_executor(threads)
+        return [each async for each in refused(threads, AT_ONCE_MAX + WAITING_MAX + 3)]
+
+    said = asyncio.run(life())
+    assert {each.status_code for each in said} == {401}
+    media = [each.headers["content-type"].partition(";")[0] for each in said]
+    assert media == ["text/plain"] * 3 + ["text/html"] * (AT_ONCE_MAX + WAITING_MAX)
+    assert said[0].text.startswith("a key is needed from another machine")

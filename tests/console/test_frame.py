@@ -8,7 +8,7 @@ from commonpool import console
 from commonpool.api import routes
 from tests.api.caller import TestClient
 from tests.api.fakes import ADMIN, TENANT, FakeOperations
-from tests.console.visitor import OWN_PAGE, visiting, words
+from tests.console.visitor import BASE, OWN_PAGE, visiting, words
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -163,3 +163,24 @@ def test_the_address_of_a_form_leads_to_the_page_that_has_it(product: FakeOperat
             assert (answer.status_code, answer.headers["location"]) == (303, page)
         refused = local.post("/advice/grant", data={"tenant": "support", "gpus": "many"}, headers=OWN_PAGE)
         assert '<input type="hidden" name="next" value="/advice">' in refused.text
+
+
+def test_no_link_of_a_page_leads_to_the_host_that_its_path_begins_with(product: FakeOperations) -> None:
+    there = f"{BASE}//elsewhere.example/x"
+    with visiting(product) as local:
+        page = local.get(there, headers=BROWSER)
+        assert page.status_code == 404
+        assert "//elsewhere.example/x" in page.text  # it says what there is not
+        assert re.findall(r'="//[^"]*"', page.text) == []
+        assert '<input type="hidden" name="next" value="/">' in page.text
+    with visiting(product, "192.0.2.7") as remote:
+        for path in (there, f"{BASE}//elsewhere.example/x?by=model"):
+            answer = remote.get(path, headers=BROWSER, follow_redirects=False)
+            assert "elsewhere" not in answer.headers.get("location", "")
+            assert re.findall(r'="//[^"]*"|next=%2F%2F|next=//', answer.text) == []
+
+
+def test_a_page_leads_back_to_itself_whatever_its_path_is_written_with(product: FakeOperations) -> None:
+    with visiting(product) as local:
+        page = local.get("/nothing/a%3Fb%23c%C3%A4", headers=BROWSER).text
+    assert '<input type="hidden" name="next" value="/nothing/a%3Fb%23c%C3%A4">' in page

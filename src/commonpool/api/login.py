@@ -22,7 +22,8 @@ from commonpool.access.passwords import CHARS_MIN
 from commonpool.access.people import People, Visit
 from commonpool.access.problems import AccessError, CredentialError, ForeignPageError
 from commonpool.api import sessions
-from commonpool.api.http import HTML, SAFE
+from commonpool.api.drawing import Drawn, Pen
+from commonpool.api.http import SAFE
 from commonpool.api.languages import COOKIE, LANGUAGES, Words, chosen, keep, load
 from commonpool.api.operations import OperationError, Operations, UnavailableError
 from commonpool.api.refusals import headers_of, refusal
@@ -76,6 +77,7 @@ class _Pages:
         )
         environment.globals.update(version=__version__, chars_min=CHARS_MIN, languages=LANGUAGES, themes=THEMES)
         self._words = load()
+        self._pen = Pen()
         file = resources.files("commonpool.api") / "pages" / "login.html"
         self._template = environment.from_string(file.read_text("utf-8"))
 
@@ -89,11 +91,12 @@ class _Pages:
         async def answer(request: Request) -> Response:
             visit = visit_of(request)
             try:
-                return await serve(request, visit)
+                page = await serve(request, visit)
             except ClientDisconnect:
                 return Response(status_code=400)  # nobody reads it
             except (AccessError, StoreError) as error:
-                return self._refused(request, error)
+                page = self._refused(request, error)
+            return await self._pen.draw(page)
 
         return answer
 
@@ -171,7 +174,7 @@ class _Pages:
             "issuer": host(issuer) if issuer else "",
             "open_line": not (visit.here or self._people.is_secure(visit)),
         }
-        page = Response(self._template.render(usual | said), status, {**FORMS, **(headers or {})}, HTML)
+        page = Drawn(lambda: self._template.render(usual | said), status, {**FORMS, **(headers or {})})
         if wanted in LANGUAGES:
             keep(page, COOKIE, wanted)
         if look in THEMES:

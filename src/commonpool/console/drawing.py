@@ -1,17 +1,12 @@
-"""Pages drawn beside the loop that serves requests, a few at a time: however many read, models are asked as fast.
+"""How many pages are worked out at once, and how many wait for that; the rest is told to come again.
 
-A page is tens of milliseconds of work. On the loop every request would wait for that, and for all pages that came
-together; in a thread the loop goes on after one switch between threads.
+Working one out is asking the API, then drawing it (`api.drawing`).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
-
-from starlette.responses import HTMLResponse
-
-from commonpool.api.login import FORMS
 
 AT_ONCE_MAX: Final = 4  # pages that are worked out; what they ask the API takes turns
 WAITING_MAX: Final = 64  # others that wait for their turn: some seconds of pages
@@ -44,17 +39,3 @@ class Turns:
             yield
         finally:
             self._free.release()
-
-
-class Drawn(HTMLResponse):
-    """A page whose text is made by `draw`, later and in a thread, since that takes long."""
-
-    def __init__(self, draw: Callable[[], str], code: int) -> None:
-        super().__init__("", code, FORMS)
-        self._draw = draw
-
-    async def draw(self, pen: asyncio.Semaphore) -> None:
-        """Make the text; one page at a time, as more threads would take the time from the loop."""
-        async with pen:
-            self.body = self.render(await asyncio.to_thread(self._draw))
-        self.headers["content-length"] = str(len(self.body))

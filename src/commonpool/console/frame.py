@@ -26,6 +26,7 @@ from starlette.routing import BaseRoute, Route
 from commonpool import __version__
 from commonpool.access import browsers
 from commonpool.access.permissions import Permission
+from commonpool.api.drawing import Drawn, Pen
 from commonpool.api.languages import COOKIE, LANGUAGES, Words, chosen
 from commonpool.api.login import FORMS
 from commonpool.api.themes import THEME, THEMES, theme
@@ -33,7 +34,7 @@ from commonpool.api.visits import headers_of, port_of
 from commonpool.api.wire import people as wire
 from commonpool.console import figures, files, languages, saying
 from commonpool.console.asking import Problem, RefusedError, Value, ask
-from commonpool.console.drawing import RETRY_S, BusyError, Drawn, Turns
+from commonpool.console.drawing import RETRY_S, BusyError, Turns
 from commonpool.console.links import Links, anchor
 from commonpool.console.lost import Lost
 from commonpool.console.sharing import Shared
@@ -138,6 +139,11 @@ class View:
         return dict(self.request.path_params)
 
     @property
+    def address(self) -> str:
+        """Where the page is, as a link leads there; `/` where a link would lead to another host, as to `//host`."""
+        return browsers.local_path(quote(self.request.scope["path"]))
+
+    @property
     def query(self) -> Mapping[str, str]:
         return self.request.query_params
 
@@ -238,7 +244,7 @@ class View:
     def render(self, template: str, *, code: int = 200, **values: Any) -> Response:
         """The page; of a visit that only refreshes it, what is in its block `live`."""
         layout = "bare.html" if self.refreshes else "frame.html"
-        return Drawn(lambda: self._house.render(template, self, layout, values), code)
+        return Drawn(lambda: self._house.render(template, self, layout, values), code, HEADERS)
 
     def go(self, path: str, said: str = "") -> Response:
         """Go on to a page of ours after a change; there the message of the key `said` is shown."""
@@ -268,7 +274,7 @@ class House:
         self.links = Links((page.path, page) for page in self.pages if page.show is not None)
         self.shared = Shared(time.monotonic)
         self._turns = Turns()
-        self._pen = asyncio.Semaphore(1)
+        self._pen = Pen()
         self.words = languages.load()
         self.files = files.load()
         self.environment = jinja2.Environment(
@@ -336,8 +342,7 @@ class House:
 
     def _here(self, view: View) -> str:
         """Where the reader is, for links back: of what a form was answered, the page that has the form."""
-        path = view.request.url.path
-        return quote(path if view.page.show is not None else self.links.above(path))
+        return view.address if view.page.show is not None else quote(self.links.above(view.request.scope["path"]))
 
     def menu(self, view: View) -> dict[str, list[Page]]:
         """The pages that are for the reader, by group."""
@@ -358,8 +363,8 @@ class House:
                 return Response(status_code=400)  # nobody reads it
             except RefusedError as error:
                 if error.status == UNAUTHORIZED and _logs_in(view):
-                    url = request.url
-                    return view.go("/login?" + urlencode({"next": url.path + (f"?{url.query}" if url.query else "")}))
+                    query = request.url.query
+                    return view.go("/login?" + urlencode({"next": view.address + (f"?{query}" if query else "")}))
                 return await self._refused(view, error)
             except BusyError:
                 return PlainTextResponse(BUSY, UNAVAILABLE, {**HEADERS, "retry-after": str(RETRY_S)})
@@ -380,15 +385,15 @@ class House:
     async def _drawn(self, view: View, answer: Show) -> Response:
         """The page, worked out in its turn; what a form asks for may take long, and takes none."""
         async with self._turns.turn() if view.request.method != "POST" else nullcontext():
-            return await self._draw(await answer(view))
-
-    async def _draw(self, page: Response) -> Response:
-        if isinstance(page, Drawn):
-            await page.draw(self._pen)
-        return page
+            return await self._pen.draw(await answer(view))
 
     async def _refused(self, view: View, error: RefusedError) -> Response:
-        return await self._draw(view.render("refused.html", code=error.status, problem=error.problem))
+        """The page that says why, drawn in its turn as any other; in bare words where too many wait for theirs."""
+        try:
+            async with self._turns.turn():
+                return await self._pen.draw(view.render("refused.html", code=error.status, problem=error.problem))
+        except BusyError:
+            return PlainTextResponse(f"{error}\n", error.status, HEADERS)
 
     def look(self, request: Request) -> Look:
         """As the reader's cookies say, else their browser; the zone is UTC until the browser has said its own."""

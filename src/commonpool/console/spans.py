@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -76,7 +76,7 @@ def address(view: View, **changes: str | None) -> str:
     """The address of the page itself with other parameters; None and "" take one out."""
     query: Mapping[str, str | None] = {**view.query, "said": None, **changes}
     given = {name: value for name, value in query.items() if value}
-    return quote(view.request.url.path) + (f"?{urlencode(given)}" if given else "")
+    return view.address + (f"?{urlencode(given)}" if given else "")
 
 
 def part(view: View, rows: Sequence[T], size: int) -> Part:

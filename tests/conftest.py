@@ -8,11 +8,18 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.leaks import _no_leak_in_files, pytest_configure, pytest_runtest_makereport
+from tests.security.searching import TIMES
 
 __all__ = ["_no_leak_in_files", "pytest_configure", "pytest_runtest_makereport"]
 
-# How long an example takes, or takes to make, says more of the machine than of the code.
-settings.register_profile("commonpool", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes, or takes to make, says more of the machine than of the code. They are the same in each run,
+# so that none fails by chance, unless others are wanted (COMMONPOOL_FUZZ).
+settings.register_profile(
+    "commonpool",
+    deadline=None,
+    derandomize=TIMES == 1,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("commonpool")
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-WITHIN_S = 120.0
+WITHIN_S = 300.0
 COLUMNS, ROWS = 80, 24
 CONTROL = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 

@@ -14,7 +14,6 @@ from commonpool.access.policy_files import Policies
 from commonpool.access.secrets import MasterKey, Masters, Vault
 from commonpool.api import views
 from commonpool.api.operations import ConflictError, Passed
-from commonpool.api.wire import keys as keys_wire
 from commonpool.api.wire.advice import Advised
 from commonpool.api.wire.nodes import Nodes, PlaceQuestion
 from commonpool.api.wire.requests import LiveRequest
@@ -22,6 +21,7 @@ from commonpool.api.wire.status import LoanStatus, ModelStatus, PoolStatus, Repl
 from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
 from commonpool.app.feed import Feed
+from commonpool.app.keys import Keyring
 from commonpool.config import Config, Sources, parse_sources
 from commonpool.config.structs import Channel
 from commonpool.control.alerting.courier import UndeliveredError
@@ -39,8 +39,7 @@ from commonpool.core.said import Said
 from commonpool.core.standing import Before, Passage, Standing, together
 from commonpool.core.trial import Trial
 from commonpool.store.audit import AuditEntry
-from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
-from commonpool.store.keys import NewKey, mint, rotate
+from commonpool.store.contract import Filters, LoanRow, Place, UsageTable
 from commonpool.store.ledger import Reconciliation
 from commonpool.store.memory import MemoryStore
 from commonpool.store.releases import Release
@@ -144,6 +143,34 @@ class NoBooks:
 
     troubles: Sequence[Trouble] = ()
     last: Sequence[Reconciliation] = ()
+
+
+class FakeGuarantees:
+    """The guarantees of a machine, of which these are said to be under-used."""
+
+    def __init__(self, store: MemoryStore, machine: Machine, underused: Sequence[underuse.Underuse]) -> None:
+        self._store = store
+        self._machine = machine
+        self._underused = underused
+
+    def underuse(self) -> Sequence[underuse.Underuse]:
+        return self._underused
+
+    def releasable(self, tenant: str) -> int:
+        return underuse.releasable(self._machine.state, tenant)
+
+    async def release(self, release: Release) -> Release:
+        kept = self._store.add_release(release)
+        self._machine.handle(Released(release.tenant, self._store.released()[release.tenant]), NOW)
+        return kept
+
+    async def undo(self, tenant: str, by: str) -> Sequence[Release]:
+        undone = self._store.undo_releases(tenant, NOW, by)
+        self._machine.handle(Released(tenant, 0), NOW)
+        return undone
+
+    async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
+        return self._store.releases(tenants=tenants)
 
 
 class FakeOperations:
@@ -250,24 +277,8 @@ class FakeOperations:
     def advice(self) -> Advised:
         return self.advised
 
-    def underuse(self) -> Sequence[underuse.Underuse]:
-        return self.underused
-
-    def releasable(self, tenant: str) -> int:
-        return underuse.releasable(self.machine.state, tenant)
-
-    async def release(self, release: Release) -> Release:
-        kept = self.store.add_release(release)
-        self.machine.handle(Released(release.tenant, self.store.released()[release.tenant]), NOW)
-        return kept
-
-    async def undo_releases(self, tenant: str, by: str) -> Sequence[Release]:
-        undone = self.store.undo_releases(tenant, NOW, by)
-        self.machine.handle(Released(tenant, 0), NOW)
-        return undone
-
-    async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
-        return self.store.releases(tenants=tenants)
+    def guarantees(self) -> FakeGuarantees:
+        return FakeGuarantees(self.store, self.machine, self.underused)
 
     def status(self) -> Status:
         if self.broken is not None:
@@ -366,30 +377,5 @@ class FakeOperations:
     def bills(self) -> Bills:
         return self.fake_bills
 
-    async def keys(self) -> Sequence[Key]:
-        return self.store.list_keys()
-
-    async def create_key(self, new: keys_wire.NewKey) -> NewKey:
-        made = mint(
-            tenant=new.tenant,
-            app=new.app,
-            now_ns=NOW,
-            scope=new.scope,
-            tier=new.tier,
-            models=new.models,
-            expires_ns=new.expires_ns,
-            note=new.note,
-            role=new.role,
-            account=new.account,
-            tiers=new.tiers,
-            networks=new.networks,
-            limits=new.limits,
-        )
-        self.store.add_key(made.key)
-        return made
-
-    async def revoke_key(self, key_id: str) -> Key:
-        return self.store.revoke_key(key_id, NOW)
-
-    async def rotate_key(self, key_id: str, overlap_ns: int) -> NewKey:
-        return rotate(self.store, key_id, now_ns=NOW, overlap_ns=overlap_ns)[0]
+    def keys(self) -> Keyring:
+        return Keyring(self.store, lambda: NOW, lambda _key: None)

@@ -33,7 +33,7 @@ class ByKey(msgspec.Struct, frozen=True):
 
 
 async def list_keys(operations: Operations, _: Nothing, who: Who) -> wire.Keys:
-    return wire.Keys(tuple(_view(key) for key in await operations.keys() if key.tenant in who.scope))
+    return wire.Keys(tuple(_view(key) for key in await operations.keys().list() if key.tenant in who.scope))
 
 
 async def create(operations: Operations, _: Nothing, new: wire.NewKey, __: Who) -> wire.CreatedKey:
@@ -41,11 +41,11 @@ async def create(operations: Operations, _: Nothing, new: wire.NewKey, __: Who) 
         await _check_owner(operations, new)
     resolved = resolve(new, operations.config(), operations.now_ns())
     await _check_room(operations, resolved.tenant)
-    return _created(await operations.create_key(resolved))
+    return _created(await operations.keys().create(resolved))
 
 
 async def revoke(operations: Operations, key: ByKey, _: Who) -> wire.Key:
-    return _view(await operations.revoke_key(key.id))
+    return _view(await operations.keys().revoke(key.id))
 
 
 async def rotate(operations: Operations, key: ByKey, rotation: wire.Rotation, _: Who) -> wire.CreatedKey:
@@ -55,10 +55,10 @@ async def rotate(operations: Operations, key: ByKey, rotation: wire.Rotation, _:
             "and make a second key for what is to live longer",
             param="overlap_ns",
         )
-    for old in await operations.keys():
+    for old in await operations.keys().list():
         if old.key_id == key.id:
             await _check_room(operations, old.tenant)
-    return _created(await operations.rotate_key(key.id, rotation.overlap_ns))
+    return _created(await operations.keys().rotate(key.id, rotation.overlap_ns))
 
 
 async def _check_room(operations: Operations, tenant: str) -> None:
@@ -66,7 +66,7 @@ async def _check_room(operations: Operations, tenant: str) -> None:
     now = operations.now_ns()
     live = sum(
         key.tenant == tenant and key.revoked_ns is None and (key.expires_ns is None or key.expires_ns > now)
-        for key in await operations.keys()
+        for key in await operations.keys().list()
     )
     if live >= LIVE_KEYS_MAX:
         whose = f"tenant {tenant!r}" if tenant else "the platform"
@@ -99,7 +99,7 @@ async def _new_owner(operations: Operations, asked: Asked) -> str | None:
 
 
 async def _owner(operations: Operations, asked: Asked) -> str | None:
-    for key in await operations.keys():
+    for key in await operations.keys().list():
         if key.key_id == asked.params.id:
             return "" if key.account else key.tenant
     return None

@@ -305,6 +305,41 @@ class Alerts(Protocol):
         """Send something through a channel of the configuration. UnavailableError where it is not taken."""
 
 
+class Guarantees(Protocol):
+    """What tenants do not use of their guarantees, and what they release of them."""
+
+    def underuse(self) -> Sequence[Underuse]:
+        """The guarantees that are under-used; `core.underuse.underuse`."""
+
+    def releasable(self, tenant: str) -> int:
+        """How many milli_gpu of its guarantee a tenant of the configuration can release; `core.underuse.releasable`."""
+
+    async def release(self, release: Release) -> Release:
+        """Keep a release of a tenant of the configuration, have it hold from now on, and return it with its number."""
+
+    async def undo(self, tenant: str, by: str) -> Sequence[Release]:
+        """End the releases of a tenant that hold: its whole guarantee holds again. Returns them."""
+
+    async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
+        """The newest releases of these tenants, undone ones too, the newest first."""
+
+
+class Keys(Protocol):
+    """The keys of the running product, in the store and where they are checked."""
+
+    async def list(self) -> Sequence[Key]:
+        """All keys, the oldest first."""
+
+    async def create(self, new: keys_wire.NewKey) -> NewKey:
+        """A new key, usable when this returns. Its tenant, app, tier and models exist."""
+
+    async def revoke(self, key_id: str) -> Key:
+        """The key works no more when this returns. Raises `KeyNotFoundError`."""
+
+    async def rotate(self, key_id: str, overlap_ns: int) -> NewKey:
+        """A new key like this one, which works on for `overlap_ns`. Raises `KeyNotFoundError`."""
+
+
 class Operations(Protocol):
     """The running product, as its operators see it."""
 
@@ -380,20 +415,8 @@ class Operations(Protocol):
     def advice(self) -> Advised:
         """The advice of the last two weeks, or that it is being made."""
 
-    def underuse(self) -> Sequence[Underuse]:
-        """The guarantees that are under-used; `core.underuse.underuse`."""
-
-    def releasable(self, tenant: str) -> int:
-        """How many milli_gpu of its guarantee a tenant of the configuration can release; `core.underuse.releasable`."""
-
-    async def release(self, release: Release) -> Release:
-        """Keep a release of a tenant of the configuration, have it hold from now on, and return it with its number."""
-
-    async def undo_releases(self, tenant: str, by: str) -> Sequence[Release]:
-        """End the releases of a tenant that hold: its whole guarantee holds again. Returns them."""
-
-    async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
-        """The newest releases of these tenants, undone ones too, the newest first."""
+    def guarantees(self) -> Guarantees:
+        """What is not used of guarantees, and what is released of them."""
 
     async def usage(self, by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> UsageTable:
         """As the store's, and complete: what ended before the call is in it."""
@@ -442,14 +465,5 @@ class Operations(Protocol):
     def bills(self) -> Bills:
         """The bills."""
 
-    async def keys(self) -> Sequence[Key]:
-        """All keys, the oldest first."""
-
-    async def create_key(self, new: keys_wire.NewKey) -> NewKey:
-        """A new key, usable when this returns. Its tenant, app, tier and models exist."""
-
-    async def revoke_key(self, key_id: str) -> Key:
-        """The key works no more when this returns. Raises `KeyNotFoundError`."""
-
-    async def rotate_key(self, key_id: str, overlap_ns: int) -> NewKey:
-        """A new key like this one, which works on for `overlap_ns`. Raises `KeyNotFoundError`."""
+    def keys(self) -> Keys:
+        """The keys."""

@@ -11,30 +11,33 @@ from commonpool.store.releases import Release
 
 
 async def underuse(operations: Operations, _: Nothing, who: Who) -> wire.Underused:
-    found = tuple(each for each in operations.underuse() if each.tenant in who.scope)
+    found = tuple(each for each in operations.guarantees().underuse() if each.tenant in who.scope)
     return wire.Underused(found, sum(each.offered_milli_gpu for each in found))
 
 
 async def releases(operations: Operations, _: Nothing, who: Who) -> wire.Releases:
-    return wire.Releases(tuple(await operations.releases(who.scope.names())))
+    return wire.Releases(tuple(await operations.guarantees().releases(who.scope.names())))
 
 
 async def release(operations: Operations, _: Nothing, new: wire.NewRelease, who: Who) -> Release:
     if not new.reason.isprintable():
         raise BadRequestError("the reason has characters that cannot be printed", param="reason")
     milli_gpu = new.milli_gpu if new.milli_gpu is not None else _offered(operations, new.tenant)
-    most = operations.releasable(new.tenant)
+    guarantees = operations.guarantees()
+    most = guarantees.releasable(new.tenant)
     if milli_gpu > most:
         raise BadRequestError(
             f"tenant {new.tenant} can release {format_gpu(most)} now, and not {format_gpu(milli_gpu)}: what it has"
             " reserved and what it uses stays its own; ask for less",
             param="milli_gpu",
         )
-    return await operations.release(Release(new.tenant, milli_gpu, operations.now_ns(), who.name, new.reason))
+    return await operations.guarantees().release(
+        Release(new.tenant, milli_gpu, operations.now_ns(), who.name, new.reason)
+    )
 
 
 async def undo(operations: Operations, which: ByTenant, who: Who) -> wire.Releases:
-    undone = tuple(await operations.undo_releases(which.tenant, who.name))
+    undone = tuple(await operations.guarantees().undo(which.tenant, who.name))
     if not undone:
         raise NotFoundError(
             f"tenant {which.tenant!r} has released nothing that could be undone; `commonpool release --list` shows"
@@ -45,7 +48,7 @@ async def undo(operations: Operations, which: ByTenant, who: Who) -> wire.Releas
 
 
 def _offered(operations: Operations, tenant: str) -> int:
-    for each in operations.underuse():
+    for each in operations.guarantees().underuse():
         if each.tenant == tenant:
             return each.offered_milli_gpu
     raise OperationError(

@@ -7,10 +7,10 @@ from typing import Final, Protocol
 
 from commonpool.access import tls
 from commonpool.access.scope import Scope
-from commonpool.api.operations import ConflictError, UnavailableError
+from commonpool.api.operations import ConflictError, Guarantees, UnavailableError
 from commonpool.api.wire import alerts as wire
 from commonpool.api.wire.status import ReplicaStatus
-from commonpool.app.engines import running
+from commonpool.app.replicas import running
 from commonpool.config import Config
 from commonpool.control.alerting import rules
 from commonpool.control.alerting.courier import Courier, Outside, UndeliveredError
@@ -25,7 +25,6 @@ from commonpool.core.model import NS_PER_HOUR, NS_PER_S
 from commonpool.core.said import Said
 from commonpool.core.state import State
 from commonpool.core.telling import Silence
-from commonpool.core.underuse import Underuse
 from commonpool.observe.exposition import Family
 from commonpool.store.alerts import AlertStore
 from commonpool.store.ledger import Reconciliation
@@ -46,8 +45,8 @@ class Known(Protocol):
     def replicas(self) -> Sequence[ReplicaStatus]:
         """All replicas."""
 
-    def underuse(self) -> Sequence[Underuse]:
-        """The guarantees that are under-used."""
+    def guarantees(self) -> Guarantees:
+        """What is not used of them."""
 
 
 class Closed(Protocol):
@@ -116,7 +115,7 @@ class Lookout:
             booked=[Booked(each.pool, each.hour_ns + NS_PER_HOUR) for each in self._books.last],
             away=self._away(),
             budgets={name: view for name, view in budgets.items() if view is not None},
-            underuse=self._known.underuse(),
+            underuse=self._known.guarantees().underuse(),
             missing=[(node.pool, name) for name, node in config.nodes.items() if name not in state.nodes],
             stray=[
                 (pool, node, holder)

@@ -5,11 +5,15 @@ of them read of a key could be taken up after the other had revoked it, and the 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from commonpool.api.wire import keys as wire
+from commonpool.config import Config
+from commonpool.core.model import NO_LIMITS
+from commonpool.gateway.desk import CoreDesk
 from commonpool.store.contract import Key, Store
-from commonpool.store.keys import NewKey, mint, rotate
+from commonpool.store.keys import FIRST_START, NewKey, mint, rotate
 
 
 class Keyring:
@@ -23,6 +27,23 @@ class Keyring:
         self._clock = clock
         self._take_up = take_up
         self._changing = asyncio.Lock()
+
+    def first(self, config: Config) -> tuple[NewKey, ...]:
+        """On the very first start each tenant gets one for its first app; the platform, where it needs one. Blocks."""
+        if self._store.list_keys():
+            return ()
+        about: dict[str, Any] = {"now_ns": self._clock(), "note": FIRST_START}
+        new = [mint(tenant=tenant, app=next(iter(apps)), **about) for tenant, apps in config.apps.items()]
+        if not config.access.local:
+            new.append(mint(tenant="", app="", scope="admin", **about))
+        for each in new:
+            self._store.add_key(each.key)
+            self._take_up(each.key)
+        return tuple(new)
+
+    async def list(self) -> Sequence[Key]:
+        """As the store's."""
+        return await asyncio.to_thread(self._store.list_keys)
 
     async def create(self, new: wire.NewKey) -> NewKey:
         """Raises StoreError."""
@@ -72,3 +93,11 @@ class Keyring:
             for key_id in key_ids:
                 revoked(key_id)
         return key_ids
+
+
+def tell(desk: CoreDesk, key: Key) -> None:
+    """What the core is to know of a key."""
+    if key.revoked_ns is not None:
+        desk.key_revoked(key.key_id, key.tenant)
+    elif key.limits != NO_LIMITS:
+        desk.key_limited(key.key_id, key.limits)

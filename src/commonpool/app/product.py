@@ -10,7 +10,6 @@ import gc
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,23 +26,23 @@ from commonpool.access.policy_files import Policies
 from commonpool.access.secrets import SecretsError, Vault, masters, salt_key
 from commonpool.access.web import Web
 from commonpool.api import routes, views
-from commonpool.api.operations import ConflictError, OperationError, Passed, UnavailableError
+from commonpool.api.operations import Passed
 from commonpool.api.server import Server
-from commonpool.api.wire import keys as keys_wire
 from commonpool.api.wire.advice import Advised
 from commonpool.api.wire.nodes import Nodes, PlaceQuestion
 from commonpool.api.wire.requests import LiveRequest
 from commonpool.api.wire.status import ReplicaStatus, Status
-from commonpool.app import listening, telemetry
+from commonpool.app import listening, readiness, replicas, telemetry
 from commonpool.app.advising import Advisor, in_process
 from commonpool.app.alerts import Alerting
 from commonpool.app.billing import Bills
 from commonpool.app.clock import Clock
-from commonpool.app.engines import engine
 from commonpool.app.feed import Feed
 from commonpool.app.guarantees import Guarantees
 from commonpool.app.house import House, LocalHouse
-from commonpool.app.keys import Keyring
+from commonpool.app.keys import Keyring, tell
+from commonpool.app.recovery import Recovery, noted_until
+from commonpool.app.revisions import Revisions
 from commonpool.app.tasks import Tasks
 from commonpool.app.telemetry import Telemetry
 from commonpool.config import Config, Sources
@@ -56,20 +55,18 @@ from commonpool.control.held import Held
 from commonpool.control.jobs import Jobs
 from commonpool.control.later import Later
 from commonpool.control.prompts import Prompts
-from commonpool.control.recovery import settle_lost
 from commonpool.control.replicas import StartError, Supervisor
-from commonpool.control.seat import State, Told
+from commonpool.control.seat import Told
 from commonpool.control.waits import WaitBooks
 from commonpool.core import moves, pictures
 from commonpool.core import views as core_views
 from commonpool.core.english import english
 from commonpool.core.hints import Hint
 from commonpool.core.machine import Machine
-from commonpool.core.model import NO_LIMITS, NS_PER_S, UsageRecord
-from commonpool.core.said import Said, say
+from commonpool.core.model import NS_PER_S, UsageRecord
+from commonpool.core.said import Said
 from commonpool.core.standing import Before, Passage, Standing, together
 from commonpool.core.trial import Trial
-from commonpool.core.underuse import Underuse
 from commonpool.gateway.caches import Caches
 from commonpool.gateway.desk import CoreDesk
 from commonpool.gateway.later import Errands
@@ -77,20 +74,17 @@ from commonpool.gateway.rates import rate_headers
 from commonpool.observe import gauges
 from commonpool.observe.waits import WINDOW_NS, Waits
 from commonpool.store.audit import AuditEntry
-from commonpool.store.contract import ConfigRevision, Filters, Key, LoanRow, Place, StoreError, UsageTable
+from commonpool.store.contract import Filters, Key, LoanRow, Place, UsageTable
 from commonpool.store.journal import Journal
-from commonpool.store.keys import FIRST_START, NewKey, mint
+from commonpool.store.keys import NewKey
 from commonpool.store.opening import open_store
-from commonpool.store.releases import Release
 from commonpool.store.writer import Writer
 
 TICK_S = 1.0
-FIRST_START_POLL_S = 0.02
 FLUSH_S = 2.0  # how long a question waits for the newest records to reach the store
 # After so many new objects the garbage collector looks for cycles. At Python's 700 it goes through the newest of the
 # queue again and again and finds none: with many tenants that is a fifth of a decision (docs/results/core.md).
 COLLECT_EVERY = 50_000
-_FOR_EVER = (1 << 63) - 1  # later than any time
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -122,19 +116,17 @@ class Product:
         house: House | None = None,
     ) -> None:
         house = LocalHouse() if house is None else house
-        self._sources = sources
         self._house = house
         self._new_keys: tuple[NewKey, ...] = ()
         self._tasks = Tasks()
-        self._applying = asyncio.Lock()
-        self._notes: list[Said] = []
         self._gateway_port = self._control_port = 0
         # 1. What is kept, and who may come in.
         self._authority = Authority(policy_files.load(config.access.policies))
         self._store = open_store(config)
         try:
             self._journal = Journal(config.state / "journal")
-            self._clock = Clock(max(self._journal.left_until(), *map(self._noted_last, config.policy.pools)))
+            noted = (noted_until(self._store, pool) for pool in config.policy.pools)
+            self._clock = Clock(max(self._journal.left_until(), *noted))
             self._vault, caches = self._secrets(config)
         except BaseException:
             self._store.close()
@@ -142,26 +134,25 @@ class Product:
         self._started_ns = self._clock()
         self._feed = Feed(f"{self._started_ns:x}")
         self._advisor = Advisor(self, in_process)
-        self._recovered = False  # whether the attempts of before that are lost have their records
         self._writer = Writer(self._journal, self._store, report=log.warning)
         self._audit = AuditLog(self._store, self._clock, lambda head: log.info("audit log", head=str(head)))
         self._identity = house.identity(self._store.list_keys(), self._clock)
-        self._config = self._recall(config)
+        self._revisions = Revisions(self._store, self._clock, sources, config)
+        config = self._revisions.config
         self._keyring = Keyring(self._store, self._clock, self._take_up)
-        self._people = People(self._store, self._clock, lambda: self._config.access, web=Web(config.outgoing))
+        self._people = People(self._store, self._clock, lambda: self.config().access, web=Web(config.outgoing))
         # 2. Who decides, and who watches.
-        self._telemetry = Telemetry(self._config.policy.tiers)
+        self._telemetry = Telemetry(config.policy.tiers)
         self._meter = self._telemetry.meter
         self._waits = Waits()
-        self._desk = CoreDesk(
-            Machine(self._config.policy), self._clock, self._journal, self._seen, house.soon(), caches
-        )
+        self._desk = CoreDesk(Machine(config.policy), self._clock, self._journal, self._seen, house.soon(), caches)
+        self._recovery = Recovery(self._store, self._writer, self._desk, house, self._started_ns)
         self._guarantees = Guarantees(self._store, self._desk, self._clock)
-        self._held = Held(self._desk.note, self._clock, lambda: self._config.policy.hour_offset_ns)
+        self._held = Held(self._desk.note, self._clock, lambda: self.config().policy.hour_offset_ns)
         self._budgets = Budgets(
             self._store,
             clock=self._clock,
-            config=lambda: self._config,
+            config=self.config,
             tell=self._desk.spent,
             flush=lambda: self._writer.flush(FLUSH_S),
         )
@@ -170,7 +161,7 @@ class Product:
         )
         self._bills = Bills(self._store, self.config, self._clock, self._flush)
         self._wait_books = WaitBooks(
-            self._store, clock=self._clock, policy=lambda: self._config.policy, flush=self._flush
+            self._store, clock=self._clock, policy=lambda: self.config().policy, flush=self._flush
         )
         # 3. Who serves.
         self._prompts = Prompts(self._store, self._vault, self._clock, self._log_prompts)
@@ -181,10 +172,10 @@ class Product:
             self._clock,
             self._tasks.spawn,
             attempts=self.record,
-            settled=lambda: self._recovered,
+            settled=self.recovered,
         )
         self._gateway = house.data_plane(
-            self._config,
+            config,
             self._desk,
             self._identity,
             clock=self._clock,
@@ -196,23 +187,21 @@ class Product:
             listener=self._prompts,
             later=Errands(self._later, self._desk),
         )
-        self._control = Server(
-            routes.application(self, extra_routes), self._config.listen.control_tls, self._config.timeouts
-        )
+        self._control = Server(routes.application(self, extra_routes), config.listen.control_tls, config.timeouts)
         self._supervisor = Supervisor(
-            self._config,
+            config,
             self._clock,
             Told(self._desk.replica_ready, self._desk.replica_lost),
             self._held,
-            in_flight=self._in_flight,
-            backends=house.backends(self._config),
+            in_flight=lambda replica_id: core_views.in_flight(self._desk.machine.state, replica_id),
+            backends=house.backends(config),
         )
         self._desk.replicas = self._supervisor
-        self._nodes = house.nodes(self._config, self._desk)
+        self._nodes = house.nodes(config, self._desk)
         self._jobs = Jobs(
             self._store,
             self._desk,
-            house.jobs(self._config),
+            house.jobs(config),
             self._clock,
             self._tasks.spawn,
             self._held,
@@ -234,18 +223,19 @@ class Product:
 
     async def start(self) -> None:
         """Listen, then bring the engines up; returns when every model has a ready replica, or cannot."""
-        self._house.check(self._config)
+        config = self.config()
+        self._house.check(config)
         self._writer.start()
         for key in self._store.list_keys():
-            self._tell(key)
-        self._first_keys()
+            tell(self._desk, key)
+        self._new_keys = self._keyring.first(config)
         self._guarantees.recall_demand()
         await self._budgets.look()
         self._later.begin()  # who asks for an answer of before finds it
-        listen = self._config.listen
+        listen = config.listen
         self._gateway_port = await listening.listen(self._gateway.start, listen.gateway, "listen.gateway")
         self._control_port = await listening.listen(self._start_control, listen.control, "listen.control")
-        self._supervisor.check(self._config)
+        self._supervisor.check(self.config())
         await self._nodes.look()
         self._guarantees.recall_releases()
         await self._supervisor.adopt()
@@ -258,34 +248,15 @@ class Product:
         self._tasks.spawn(self._tick())
         self._tasks.spawn(self._nodes.watch())
         self._tasks.spawn(self._guarantees.run())
-        self._tasks.spawn(self._recover())
+        self._tasks.spawn(self._recovery.run())
         self._tasks.spawn(self._books.run())
         self._tasks.spawn(self._wait_books.run())
         self._tasks.spawn(self._budgets.run())
         self._tasks.spawn(self._alerting.run())
-        await self._first_start()
+        self._desk.tick()
+        await readiness.first_start(self._desk.machine.state)
         gc.freeze()  # what is there now stays
         gc.set_threshold(COLLECT_EVERY)
-
-    async def _first_start(self) -> None:
-        """Wait until every model that should have a replica has a ready one, finds no place for it or cannot start.
-
-        One that cannot start holds up no other: it is said, and tried again. Raises StartError where none can.
-        """
-        self._desk.tick()
-        while True:
-            models = core_views.models(self._desk.machine.state)
-            broken = self._broken()
-            if broken and len(broken) == len(models):
-                raise StartError(broken[0])
-            if all(model.ready or model.unplaced or model.broken or not model.wanted for model in models):
-                return
-            await asyncio.sleep(FIRST_START_POLL_S)
-
-    def _broken(self) -> list[str]:
-        """A sentence for each model that cannot be served now."""
-        models = core_views.models(self._desk.machine.state)
-        return [f"Model {model.model} cannot be served. {model.error}" for model in models if model.broken]
 
     async def _start_control(self, address: Address) -> int:
         await self._control.start(address.host, address.port)
@@ -293,7 +264,7 @@ class Product:
 
     async def stop(self, at_once: asyncio.Event) -> None:
         """Drain and stop everything; when `at_once` is set, on the way too, without waiting for anyone."""
-        drain_ns = self._config.timeouts.drain_ns
+        drain_ns = self.config().timeouts.drain_ns
         if self._desk.open_requests and not at_once.is_set():
             log.info(
                 "stopping: running requests finish first, Ctrl-C again stops at once",
@@ -330,15 +301,16 @@ class Product:
         self._store.close()
 
     def started(self) -> Started:
-        listen = self._config.listen
+        config, broken = self.config(), readiness.broken(self._desk.machine.state)
+        listen = config.listen
         return Started(
             gateway=self._gateway_url(),
             control=listening.url(listen.control.host, self._control_port, listen.control_tls),
-            models=tuple(self._config.models),
-            tenants=tuple(self._config.policy.tenants),
+            models=tuple(config.models),
+            tenants=tuple(config.policy.tenants),
             new_keys=self._new_keys,
-            warnings=(*self._warnings(), *(f"{said} It is tried again." for said in self._broken())),
-            local=self._config.access.local,
+            warnings=(*self._warnings(), *(f"{said} It is tried again." for said in broken)),
+            local=config.access.local,
         )
 
     def _secrets(self, config: Config) -> tuple[Vault, Caches]:
@@ -362,58 +334,15 @@ class Product:
             self._held.tick()
             self._feed.look(self._desk.machine.state, self._clock())
 
-    async def _recover(self) -> None:
-        await self._house.recovered()
-        await settle_lost(self._desk, lambda: self._writer.running, self._stored, self._known_until)
-        self._recovered = True
-
-    async def _stored(self) -> None:
-        stored = False
-        while not stored:
-            stored = await asyncio.to_thread(self._writer.flush, FLUSH_S)
-
-    async def _known_until(self, pool: str) -> int:
-        last = await asyncio.to_thread(self._store.last_standing, pool, self._started_ns)
-        return 0 if last is None else last.end_ns
-
-    def _noted_last(self, pool: str) -> int:
-        last = self._store.last_standing(pool, _FOR_EVER)
-        return 0 if last is None else last.end_ns
-
     def _scope(self) -> Scope:
-        config = self._config
+        config = self.config()
         return Scope(
             pools=tuple(config.policy.pools),
             offset_ns=config.policy.hour_offset_ns,
-            noted_until=self._desk.noted_until if self._recovered else 0,
+            noted_until=self._desk.noted_until if self._recovery.done else 0,
             rates=functools.partial(rates, config),
             retention_ns=config.billing.retention_ns,
         )
-
-    def _recall(self, config: Config) -> Config:
-        """The file wins over what was applied last; its revision follows on, and a difference is said."""
-        last = next(iter(self._store.configs(1)), None)
-        revision = last.revision + 1 if last else 1
-        if last and _named(last.sources) == _named(self._sources.files):
-            revision = last.revision
-        elif last:
-            self._notes.append(say("note.file_wins", file=self._sources.main, revision=str(last.revision)))
-        if revision != (last.revision if last else 0):
-            self._store.add_config(ConfigRevision(revision, self._started_ns, self._sources.files))
-        return msgspec.structs.replace(config, policy=msgspec.structs.replace(config.policy, revision=revision))
-
-    def _first_keys(self) -> None:
-        """On the very first start each tenant gets a key for its first app; the platform, where it needs one."""
-        if self._store.list_keys():
-            return
-        about: dict[str, Any] = {"now_ns": self._clock(), "note": FIRST_START}
-        new = [mint(tenant=tenant, app=next(iter(apps)), **about) for tenant, apps in self._config.apps.items()]
-        if not self._config.access.local:
-            new.append(mint(tenant="", app="", scope="admin", **about))
-        for each in new:
-            self._store.add_key(each.key)
-            self._take_up(each.key)
-        self._new_keys = tuple(new)
 
     # -- what the parts ask --------------------------------------------------------------------------------------------
 
@@ -422,12 +351,9 @@ class Product:
         self._waits.record(record, self._clock())
 
     def _gateway_url(self) -> str:
-        listen = self._config.listen
+        listen = self.config().listen
         at = self._house.gateway(Address(listen.gateway.host, self._gateway_port))
         return listening.url(at.host, at.port, listen.gateway_tls)
-
-    def _in_flight(self, replica_id: str) -> int:
-        return core_views.in_flight(self._desk.machine.state, replica_id)
 
     def _limits(self, tenant: str, app: str, key: str) -> bytes:
         """The rate-limit headers of an answer: of its tenant, app and key, the tightest; empty where none has any."""
@@ -439,14 +365,14 @@ class Product:
     def _measure(self) -> None:
         """What is measured at each scrape."""
         machine, clock, add = self._desk.machine, self._clock, self._telemetry.add
-        add(lambda: gauges.families(machine.state, clock(), self.underuse()))
-        add(lambda: telemetry.replicas(self.replicas(), self._supervisor.status(), self._config.models, clock()))
+        add(lambda: gauges.families(machine.state, clock(), self._guarantees.underuse()))
+        add(lambda: telemetry.replicas(self.replicas(), self._supervisor.status(), self.config().models, clock()))
         add(lambda: telemetry.gateways(self._house.listening()))
         add(lambda: telemetry.keeping(self._journal, self._writer))
-        add(lambda: telemetry.later(self._later.kept, self._config.policy.tenants))
+        add(lambda: telemetry.later(self._later.kept, self.config().policy.tenants))
         add(lambda: telemetry.books(self._books, clock()))
         add(lambda: telemetry.decided(self._feed.decisions))
-        add(lambda: telemetry.build(self._config.currency))
+        add(lambda: telemetry.build(self.config().currency))
         add(self._alerting.families)
         add(self._house.families)
 
@@ -464,13 +390,13 @@ class Product:
 
     def _warnings(self) -> dict[str, Said | None]:
         """What is not good, each sentence with its name, where it has one."""
-        notes = {english(note): note for note in (*self._notes, *self._house.notes(self._config))}
-        return {**dict.fromkeys(self._config.warnings), **notes, **self._alerting.warnings()}
+        notes = {english(note): note for note in (*self._revisions.notes, *self._house.notes(self.config()))}
+        return {**dict.fromkeys(self.config().warnings), **notes, **self._alerting.warnings()}
 
     def _budgets_now(self) -> dict[str, core_views.BudgetView]:
         """Of the tenants that have one."""
         state, now = self._desk.machine.state, self._clock()
-        found = {name: core_views.budget(state, name, now) for name in self._config.policy.tenants}
+        found = {name: core_views.budget(state, name, now) for name in self.config().policy.tenants}
         return {name: view for name, view in found.items() if view is not None}
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -513,16 +439,16 @@ class Product:
         warnings = self._warnings()
         return Status(
             version=__version__,
-            revision=self._config.policy.revision,
+            revision=self.config().policy.revision,
             started_ns=self._started_ns,
             now_ns=now,
             ready=self.ready()[0],
-            pools=views.pools(core_views.pools(state), self._config.policy.pools),
+            pools=views.pools(core_views.pools(state), self.config().policy.pools),
             tenants=views.tenants(
                 core_views.tenants(state),
                 lambda tenant: self._waits.quantiles(tenant, now),
                 self._budgets_now(),
-                self._config.currency,
+                self.config().currency,
             ),
             replicas=self.replicas(),
             models=views.models(core_views.models(state)),
@@ -537,83 +463,36 @@ class Product:
         )
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
-        state = self._desk.machine.state
-        found = []
-        for seat in self._supervisor.status():
-            replica = seat.replica
-            said = str(seat.state)
-            if core_views.draining(state, replica.id) and seat.state is not State.STOPPING:
-                said = "draining"
-            elif core_views.failing(state, replica.id) and seat.state is State.READY:
-                said = "failing"
-            found.append(
-                ReplicaStatus(
-                    id=replica.id,
-                    model=replica.model,
-                    state=said,
-                    since_ns=seat.since_ns,
-                    running=self._in_flight(replica.id),
-                    slots=replica.slots,
-                    milli_gpu=replica.milli_gpu,
-                    node=replica.node,
-                    devices=replica.devices,
-                    address=seat.address,
-                    pid=seat.pid,
-                    engine=engine(seat.engine),
-                )
-            )
-        return tuple(found)
+        return tuple(replicas.shown(self._desk.machine.state, self._supervisor.status()))
 
     def ready(self) -> tuple[bool, str]:
-        """Whether every model has a ready replica and work can be metered."""
-        models = core_views.models(self._desk.machine.state)
-        missing = [model.model for model in models if not model.ready and (model.wanted or model.broken)]
-        if missing:
-            return False, f"no replica is ready of: {', '.join(missing)}"
-        if self._journal.trouble:
-            return False, self._journal.trouble
-        if self._journal.overdue:
-            return False, self._journal.overdue
-        return True, "ready"
+        return readiness.ready(self._desk.machine.state, self._journal)
 
     async def metrics(self) -> bytes:
         return await self._telemetry.scrape()
 
     def config(self) -> Config:
-        return self._config
+        return self._revisions.config
 
     def sources(self) -> Sources:
-        return self._sources
+        return self._revisions.sources
 
     async def apply(self, sources: Sources, config: Config, policies: Policies, revision: int) -> None:
         """Keep it, then decide by it; replicas follow in the background. Nothing is changed when keeping fails."""
-        async with self._applying:
-            if revision != self._config.policy.revision:
-                raise ConflictError(
-                    f"revision {self._config.policy.revision} is in force now, not {revision}; try again"
-                )
-            try:
-                self._house.check(config)
-                self._supervisor.check(config)
-            except StartError as error:
-                raise OperationError(f"Nothing was changed. {error}") from error
-            try:
-                kept = ConfigRevision(revision + 1, self._clock(), sources.files)
-                await asyncio.to_thread(self._store.add_config, kept)
-            except StoreError as error:
-                raise UnavailableError(
-                    f"the configuration could not be kept, so nothing was changed: {error}"
-                ) from error
-            policy = msgspec.structs.replace(config.policy, revision=revision + 1)
-            self._config = msgspec.structs.replace(config, policy=policy)
-            self._sources = sources
+
+        async def begin(config: Config) -> None:
             self._authority = Authority(policies)
-            self._notes = []
-            self._supervisor.configure(self._config)
-            self._desk.configure(policy)
-            self._meter.configure(policy.tiers)
-            self._gateway.reconfigure(self._config)
-            await self._nodes.configure(self._config)
+            self._supervisor.configure(config)
+            self._desk.configure(config.policy)
+            self._meter.configure(config.policy.tiers)
+            self._gateway.reconfigure(config)
+            await self._nodes.configure(config)
+
+        await self._revisions.apply(sources, config, revision, check=self._check, begin=begin)
+
+    def _check(self, config: Config) -> None:
+        self._house.check(config)
+        self._supervisor.check(config)
 
     def grant(self, tenant: str, elastic_cap: int, until_ns: int) -> None:
         log.info("granted", tenant=tenant, elastic_cap_milli_gpu=elastic_cap, until_ns=until_ns)
@@ -632,20 +511,8 @@ class Product:
     def advice(self) -> Advised:
         return self._advisor.look()
 
-    def underuse(self) -> Sequence[Underuse]:
-        return self._guarantees.underuse()
-
-    def releasable(self, tenant: str) -> int:
-        return self._guarantees.releasable(tenant)
-
-    async def release(self, release: Release) -> Release:
-        return await self._guarantees.release(release)
-
-    async def undo_releases(self, tenant: str, by: str) -> Sequence[Release]:
-        return await self._guarantees.undo(tenant, by)
-
-    async def releases(self, tenants: Sequence[str] | None) -> Sequence[Release]:
-        return await self._guarantees.releases(tenants)
+    def guarantees(self) -> Guarantees:
+        return self._guarantees
 
     def prompts(self) -> Prompts:
         return self._prompts
@@ -700,11 +567,11 @@ class Product:
         return Passed(record, await self._house.first_token_at(self._desk, request_id))
 
     def recovered(self) -> bool:
-        return self._recovered
+        return self._recovery.done
 
     async def before(self, passage: Passage) -> Mapping[str, Before]:
         open_now = self._desk.machine.before(passage)
-        longest_ns = max(2 * tenant.max_wait_ns for tenant in self._config.policy.tenants.values())
+        longest_ns = max(2 * tenant.max_wait_ns for tenant in self.config().policy.tenants.values())
         found = await asyncio.to_thread(self._after_flush, lambda: self._store.before(passage, longest_ns))
         return together(open_now, found)
 
@@ -714,29 +581,13 @@ class Product:
             return None
         return views.live(request, self._desk.machine.waits_of(request_id, self._clock()))
 
-    async def keys(self) -> Sequence[Key]:
-        return await asyncio.to_thread(self._store.list_keys)
-
-    async def create_key(self, new: keys_wire.NewKey) -> NewKey:
-        return await self._keyring.create(new)
-
-    async def revoke_key(self, key_id: str) -> Key:
-        return await self._keyring.revoke(key_id)
-
-    async def rotate_key(self, key_id: str, overlap_ns: int) -> NewKey:
-        return await self._keyring.rotate(key_id, overlap_ns)
+    def keys(self) -> Keyring:
+        return self._keyring
 
     def _take_up(self, key: Key) -> None:
         """A key that was made or has changed: its limits are known before anything can come with it."""
-        self._tell(key)
+        tell(self._desk, key)
         self._identity.add(key)
-
-    def _tell(self, key: Key) -> None:
-        """What the core is to know of a key."""
-        if key.revoked_ns is not None:
-            self._desk.key_revoked(key.key_id, key.tenant)
-        elif key.limits != NO_LIMITS:
-            self._desk.key_limited(key.key_id, key.limits)
 
     def _after_flush(self, question: Callable[[], T]) -> T:
         self._flush()
@@ -744,8 +595,3 @@ class Product:
 
     def _flush(self) -> bool:
         return self._writer.flush(FLUSH_S)
-
-
-def _named(files: Mapping[str, str]) -> dict[str, str]:
-    """The texts by the names of their files, wherever those lie: a tenant's file is called as the tenant is."""
-    return {Path(file).name: text for file, text in files.items()}

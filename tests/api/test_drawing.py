@@ -37,7 +37,7 @@ def test_the_loop_goes_on_while_a_page_is_drawn_and_one_is_drawn_at_a_time() -> 
         await turns()
         assert drawn == []
         go_on.set()
-        assert await drawing == [first, second]
+        assert [*await drawing] == [first, second]
         assert drawn == ["slow", "quick"]
         assert (first.body, first.headers["content-length"]) == (b"slow", "4")
 

@@ -39,7 +39,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Crowd:
-    """The application, asked for so much at once. What is too much is refused with 503 before anything is done."""
+    """The application, asked for so much at once. What is too much is refused with 503, and nothing of it is done."""
 
     def __init__(self, application: ASGIApp, limits: Limits | None = None) -> None:
         self._application = application

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.product import Product, running
+from tests.acceptance.product import Product, running, wait_for_a_month
 from tests.acceptance.test_durability import engine
 from tests.control.alerting.receivers import Hook, Mailbox, Posted, hook, mailbox
 
@@ -115,6 +115,7 @@ def noted(product: Product, name: str) -> set[str]:
 
 
 def test_what_is_wrong_is_told_and_told_once_over_a_kill(tmp_path: Path) -> None:
+    wait_for_a_month()
     scaled = ("guarantees_scaled", "firing")
     with receivers() as there, engine() as port, running(tmp_path, text(port, there)) as product:
         # given channels that work

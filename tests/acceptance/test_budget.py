@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.product import Product, running
+from tests.acceptance.product import Product, running, wait_for_a_month
 from tests.acceptance.test_durability import CONFIG, engine
 
 SPENDS = "support: {{tenant: {{guaranteed: 2_gpu}}, budget: {{month: 1}}}}"
@@ -32,6 +32,7 @@ def refusal(product: Product) -> tuple[int, str | None, str]:
 
 
 def test_what_was_spent_is_known_after_a_kill(tmp_path: Path) -> None:
+    wait_for_a_month()
     # given a budget, and GPUs so dear that a request costs something that can be seen
     dear = CONFIG.replace("main: 1}", "main: 1000}").replace("support: {{tenant: {{guaranteed: 2_gpu}}}}", SPENDS)
     with engine() as port, running(tmp_path, dear.format(port=port)) as product:

@@ -17,6 +17,7 @@ from commonpool.api import bill
 from commonpool.api.operations import BadRequestError
 from commonpool.api.subjects import Who
 from commonpool.api.wire import bill as wire
+from commonpool.app.billing import Bills
 from commonpool.core.ledger import METERS
 from commonpool.core.model import Outcome, UsageRecord
 from commonpool.core.statement import DIMENSIONS, FILTERS
@@ -210,6 +211,22 @@ def test_records_come_in_pages() -> None:
     keep(product, SINCE, "2026-12-30 01:00", many)
     found = records(product, period="2026-12-30")
     assert [each.attempt.request_id for each in found] == [record.request_id for record in many]
+
+
+@pytest.mark.parametrize("looked_max", [1, 2, 3])
+def test_a_rare_filter_is_looked_for_bit_by_bit(product: FakeOperations, looked_max: int) -> None:
+    whole = records(product, period="2026-12-30..2027-01", tenant=("research",))
+    product.fake_bills = Bills(product.store, product.config, product.now_ns, lambda: None, looked_max)
+    first = asyncio.run(
+        bill.records(product, bill.BilledQuery(period="2026-12-30..2027-01", tenant=("research",)), ALL)
+    )
+    ends = [at("2026-12-30 10:40"), at("2026-12-31 11:00"), at("2026-12-31 12:00")]
+    assert first.looked_ns == ends[looked_max - 1]
+    assert first.after == f"{first.looked_ns + 1}.0."
+    assert [each.attempt.request_id for each in whole] == ["r2"]
+    assert records(product, period="2026-12-30..2027-01", tenant=("research",)) == whole
+    all_of = asyncio.run(bill.records(product, bill.BilledQuery(period="2026-12-30..2027-01"), ALL))
+    assert (len(all_of.records), all_of.after, all_of.looked_ns) == (4, None, None)  # as many as are found
 
 
 def test_a_place_that_is_none(local: TestClient) -> None:

@@ -82,6 +82,9 @@ def test_period_that_ends_before_it_begins(local: TestClient) -> None:
     answer = local.get("/admin/v1/usage?since_ns=1924992000000000000&until_ns=1796060475066590425")
     said = "the period ends (2026-11-30 17:41:15Z) before it begins (2031-01-01 00:00:00Z)"
     assert answer.json()["error"]["message"].startswith(said)
+    answer = local.get("/admin/v1/usage?since_ns=1924992000000000000")
+    said = "the period begins (2031-01-01 00:00:00Z) in the future; nothing has ended there"
+    assert (answer.json()["error"]["message"], answer.json()["error"]["param"]) == (said, "since_ns")
 
 
 def test_gpu_time_past_64_bits_is_exact(local: TestClient, product: FakeOperations) -> None:

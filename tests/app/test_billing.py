@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from commonpool.api.operations import Billed
+from commonpool.api.operations import Billed, Worked
 from commonpool.core.billing import Bill
 from commonpool.core.english import english
 from commonpool.core.ledger import Standing
@@ -153,11 +153,35 @@ def test_of_a_time_before_the_books_began_there_is_nothing(product: FakeOperatio
     assert ask(product, "2026-12-29 00:00", "2026-12-31 00:00").until_ns > at(SINCE)  # a part of it
 
 
+@pytest.mark.parametrize("now", ["2027-02-01 00:00", "2027-02-01 00:03", "2027-02-01 00:59"])
+def test_the_first_minutes_of_a_month(now: str) -> None:
+    product = billed(now=now)
+    keep(product, "2027-01-30 00:00", "2027-01-31 23:00", [work("r1", "2027-01-31 12:00", HOUR)])
+    month = ask(product, "2027-02-01 00:00", "2027-03-01 00:00", "tenant")
+    assert (month.bill.lines, month.forecast_micro, month.closed) == ((), None, False)
+    assert month.notes == (say("note.first", at="2027-02-01 01:00 Europe/Berlin"),)
+    last = ask(product, "2027-01-01 00:00", "2027-02-01 00:00", "tenant")  # whose last hour is closed any moment
+    assert last.until_ns == at("2027-01-31 23:00")
+    assert last.forecast_micro is not None
+    assert last.forecast_micro > last.bill.total_micro > 0
+
+
+def test_the_first_hour_of_a_month_is_no_base_for_what_shared_costs_alone_make() -> None:
+    product = billed(now="2027-02-01 01:02")
+    keep(product, "2027-01-30 00:00", "2027-02-01 01:00", [work("r1", "2027-01-31 12:00", HOUR)])
+    month = ask(product, "2027-02-01 00:00", "2027-03-01 00:00", "tenant")
+    idle_micro = 4 * 2_500_000 * 28 * 24  # what the pool costs, whoever has it
+    assert month.forecast_micro == pytest.approx(idle_micro + 1_400_010_000, rel=0.001)
+
+
 def test_nothing_is_in_the_books_yet() -> None:
     product = billed()
     empty = ask(product, "2027-01-01 00:00", "2027-02-01 00:00", "tenant")
     assert (empty.bill.lines, empty.until_ns) == ((), at("2027-01-01 00:00"))
     assert empty.notes == (say("note.first", at="2027-01-02 01:00 Europe/Berlin"),)
     (later,) = ask(product, "2027-02-01 00:00", "2027-03-01 00:00", "tenant").notes
-    assert english(later) == "The first hour of it is closed soon after 2027-02-01 01:00 Europe/Berlin."
-    assert asyncio.run(product.bills().worked(at(SINCE), at(UNTIL), {}, None, 10)) == []
+    assert english(later) == (
+        "This period has not begun: it begins at 2027-02-01 00:00 Europe/Berlin, and is billed hour by hour from then"
+        " on."
+    )
+    assert asyncio.run(product.bills().worked(at(SINCE), at(UNTIL), {}, None, 10)) == Worked()

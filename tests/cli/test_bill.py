@@ -110,7 +110,10 @@ def test_the_month_that_goes_on_has_a_forecast(said: Said) -> None:
 def test_nothing_in_the_books(capsys: pytest.CaptureFixture[str]) -> None:
     out = Said(billed(), capsys)("bill")
     assert out.startswith("bill of 2027-01 in EUR, open: no hour of it is in the books yet\n")
-    assert out.splitlines()[-1] == "The first hour of it is closed soon after 2027-01-02 01:00 Europe/Berlin."
+    assert out.splitlines()[-1] == (
+        "A bill is made of whole hours, and the first one of this period is in it soon after 2027-01-02 01:00"
+        " Europe/Berlin."
+    )
     assert "expected" not in out
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from commonpool.access.callers import by_admin_key
+from commonpool.app.billing import Bills
 from commonpool.console import figures
 from commonpool.core.model import NS_PER_HOUR
 from tests.api.books import billed, keep, work
@@ -50,6 +51,27 @@ def test_the_records_of_a_bill_have_their_sum(product: FakeOperations) -> None:
     assert len(records) == 2
     at = shown.index("2 attempts together:")
     assert shown[at + 1] == figures.money(sum(each["cost_micro"] for each in records), "EUR")
+
+
+@pytest.mark.parametrize("path", ["/", "/bills", "/tenants/support"])
+def test_the_first_minutes_of_a_month_are_said(path: str) -> None:
+    product = billed(now="2027-02-01 00:03")
+    keep(product, "2027-01-31 00:00", "2027-01-31 23:00", [work("r1", "2027-01-31 12:00", NS_PER_HOUR)])
+    with visiting(product) as local:
+        shown = words(local.get(path).text)
+    first = "A bill is made of whole hours, and the first one of this period is in it soon after"
+    assert any(each.startswith((first, "No hour of this month is in the books yet.")) for each in shown)
+    assert not [each for each in shown if each.startswith("Forecast")]
+
+
+def test_records_of_a_rare_filter_are_looked_for_bit_by_bit(product: FakeOperations) -> None:
+    product.fake_bills = Bills(product.store, product.config, product.now_ns, lambda: None, looked_max=1)
+    with visiting(product) as local:
+        first = local.get("/bills/records?period=2026-12&tenant=research").text
+        assert "Looked through what ended until 2026-12-31 21:30:00." in words(first)
+        (on,) = [address for address in addresses(first, "/bills/records") if "after=" in address]
+        second = local.get(on).text
+    assert ["theirs" in words(page) for page in (first, second)].count(True) == 1
 
 
 @pytest.mark.parametrize("period", ["2020-01", "2031-05"])

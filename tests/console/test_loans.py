@@ -8,7 +8,7 @@ import pytest
 from commonpool.access.callers import by_admin_key
 from commonpool.api.wire import status as wire
 from commonpool.console import figures
-from commonpool.console.loans import PARTIES_MAX, Sum, between, matrix
+from commonpool.console.loans import PARTIES_MAX, Sum, between, largest, matrix
 from commonpool.observe.decisions import Decision
 from tests.api.fakes import ADMIN, LOAN, NOW, FakeOperations
 from tests.console.visitor import visiting, words
@@ -46,8 +46,8 @@ def test_the_matrix_has_the_largest_and_says_how_many_pairs_it_has_not() -> None
 
 def test_between_two_parties() -> None:
     sums = [Sum("a", "b", Decimal(1)), Sum("a", "c", Decimal(3)), Sum("", "b", Decimal(2))]
-    assert [each.borrower for each in between(sums, "a", None)] == ["c", "b"]
-    assert [each.lender for each in between(sums, None, "b")] == ["", "a"]
+    assert [each.borrower for each in largest(between(sums, "a", None))] == ["c", "b"]
+    assert [each.lender for each in largest(between(sums, None, "b"))] == ["", "a"]
     assert between(sums, "", "b") == [sums[2]]
 
 

@@ -30,12 +30,12 @@ def product() -> FakeOperations:
 def test_settings_say_who_one_is_and_lead_to_what_one_may(product: FakeOperations) -> None:
     with visiting(product) as local:
         page = local.get("/settings").text
-        assert {"Configuration", "Accounts", "Wrap them"} <= set(words(page))
+        assert {"Configuration", "Accounts", "Encrypt the data keys anew"} <= set(words(page))
     with visiting(product, "192.0.2.7", authorization="Bearer of-support") as remote:
         page = remote.get("/settings").text
         shown = set(words(page))
         assert "Prompt logs" in shown
-        assert not {"Configuration", "Accounts", "Wrap them"} & shown
+        assert not {"Configuration", "Accounts", "Encrypt the data keys anew"} & shown
         for path in (HERE, "/settings/accounts"):
             assert remote.get(path).status_code == 403
 
@@ -43,7 +43,7 @@ def test_settings_say_who_one_is_and_lead_to_what_one_may(product: FakeOperation
 def test_data_keys_are_wrapped_anew(product: FakeOperations) -> None:
     asyncio.run(product.prompts().switch_on("support", 86_400 * 10**9, "local"))
     with visiting(product) as local:
-        assert "0 data keys were wrapped anew." in words(local.post("/settings/secrets", headers=OWN_PAGE).text)
+        assert "0 data keys were encrypted anew." in words(local.post("/settings/secrets", headers=OWN_PAGE).text)
     with visiting(product, "192.0.2.7", authorization="Bearer operates") as remote:
         assert remote.post("/settings/secrets", headers=OWN_PAGE).status_code == 403
 

@@ -6,6 +6,7 @@ import pytest
 from commonpool.access.callers import by_admin_key
 from commonpool.console import tenants
 from commonpool.core.waits import Spread
+from tests.api.books import BILLED, HOUR, billed, keep, work
 from tests.api.fakes import ADMIN, CONFIG, NOW, TENANT, FakeOperations, sources
 from tests.console.visitor import visiting, words
 from tests.console.waited import row
@@ -85,6 +86,32 @@ def test_a_tenant_is_not_shown_another_one(product: FakeOperations) -> None:
         assert (foreign.status_code, nobody.status_code) == (404, 404)
         assert "2 GPU" not in words(foreign.text)
         assert "support" not in words(local.get("/tenants").text)
+
+
+def test_a_tenant_that_is_gone_has_its_bills_and_says_so() -> None:
+    product = billed()
+    old = work("old", "2026-12-31 22:30", HOUR // 2, tenant="research")
+    keep(product, "2026-12-31 20:00", "2027-01-02 00:00", [old])
+    product.configure(sources(BILLED.split("  research:")[0]))
+    said = "This tenant is not configured any more. What it used and paid stays in the books."
+    with visiting(product) as local:
+        page = local.get("/tenants/research")
+        assert page.status_code == 200
+        shown = words(page.text)
+        assert said in shown
+        assert shown.index("2027-01") < shown.index("2026-12")
+        for link in ("/bills?tenant=research&period=2026-12", "/bills/records?tenant=research&period=2026-12"):
+            assert f'href="{link}"' in page.text.replace("&amp;", "&")
+            assert local.get(link).status_code == 200
+        assert local.get("/tenants/nobody").status_code == 404
+        product.callers[ADMIN] = by_admin_key("k", "viewer")  # who may not read bills
+        looks_on = local.get("/tenants/research", headers={"authorization": ADMIN.decode()})
+        assert "This tenant is not configured any more. What it used and paid stays in the books." in words(
+            looks_on.text
+        )
+        assert "/bills?" not in looks_on.text
+        product.callers[ADMIN] = by_admin_key("k", "viewer", "support")
+        assert local.get("/tenants/research", headers={"authorization": ADMIN.decode()}).status_code == 404
 
 
 def test_whom_the_bill_is_not_for_sees_what_work_cost(product: FakeOperations) -> None:

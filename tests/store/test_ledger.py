@@ -422,6 +422,11 @@ def test_what_hours_were_made_of_comes_in_pages(store: Store) -> None:
     assert store.worked(*hour, {"tenant": ()}, None, 9) == ()
     with pytest.raises(QueryError, match="cannot be filtered by 'kind'"):
         store.worked(*hour, {"kind": ("used",)}, None, 9)
+    # As far as the second of them that ended: those that go on are behind it.
+    assert [store.ending(*hour, number) for number in (1, 2, 3, 4)] == [*map(ended, found[:3]), None]
+    assert store.ending(ended(found[0]), hour[1], 1) == ended(found[1])
+    assert store.worked(*hour, {}, None, 9, ended(found[1])) == found[:2]
+    assert store.worked(*hour, {}, (ended(found[1]) + 1, "", 0), 9) == found[2:]
 
 
 def test_old_records_are_forgotten_once_their_hours_are_closed(store: Store) -> None:

@@ -198,9 +198,9 @@ async def records(operations: Operations, query: BilledQuery, who: Who) -> wire.
     found = await operations.bills().worked(
         period.start_ns, period.end_ns, who.scope.filters(filters), _place(query.after), query.limit
     )
-    last = found[-1].record if len(found) == query.limit else None
-    after = None if last is None else f"{last.arrived_ns + last.total_ns}.{last.attempt}.{last.request_id}"
-    return wire.BilledAttempts(tuple(map(trace.shown, found)), after)
+    place = found.after
+    after = None if place is None else f"{place[0]}.{place[2]}.{place[1]}"
+    return wire.BilledAttempts(tuple(map(trace.shown, found.found)), after, found.looked_ns)
 
 
 def _below(operations: Operations, query: BillFilter, scope: Scope) -> tuple[str, ...]:

@@ -176,6 +176,17 @@ class Settled(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class Worked(msgspec.Struct, frozen=True):
+    """A page of the attempts that a bill is made of, and behind which place there may be more, None for no more.
+
+    `looked_ns` is until when it has looked through what ended, where it stopped for that and not because it is full.
+    """
+
+    found: Sequence[Settled] = ()
+    after: EndPlace | None = None
+    looked_ns: int | None = None
+
+
 class Bills(Protocol):
     """What the books of the running product say: of hours that are over, never of the one that goes on."""
 
@@ -202,10 +213,11 @@ class Bills(Protocol):
     async def settled(self, request_id: str) -> Sequence[Settled]:
         """All attempts at a request, in order, with all their postings; what ended before the call is among them."""
 
-    async def worked(
-        self, start_ns: int, end_ns: int, filters: Filters, after: EndPlace | None, limit: int
-    ) -> Sequence[Settled]:
-        """The attempts that a bill's work is made of, in pages as the store's, with their postings in the period."""
+    async def worked(self, start_ns: int, end_ns: int, filters: Filters, after: EndPlace | None, limit: int) -> Worked:
+        """The attempts that a bill's work is made of, in pages as the store's, with their postings in the period.
+
+        With filters it looks through so many at once, and a page may be empty though there are more.
+        """
 
 
 class Prompts(Protocol):

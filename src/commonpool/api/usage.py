@@ -142,6 +142,9 @@ async def loans(operations: Operations, query: LoansQuery, who: Who) -> wire.Loa
 
 def between(operations: Operations, period: Period) -> tuple[int, int]:
     until_ns = operations.now_ns() if period.until_ns is None else period.until_ns
+    if until_ns < period.since_ns and period.until_ns is None:
+        begins = text.moment(period.since_ns)
+        raise BadRequestError(f"the period begins ({begins}) in the future; nothing has ended there", param="since_ns")
     if until_ns < period.since_ns:
         ends, begins = text.moment(until_ns), text.moment(period.since_ns)
         raise BadRequestError(f"the period ends ({ends}) before it begins ({begins})", param="until_ns")

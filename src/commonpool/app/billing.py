@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 import msgspec
 
 from commonpool.api import text
-from commonpool.api.operations import Billed, ConflictError, Month, OperationError, Settled
+from commonpool.api.looking import LOOKED_MAX
+from commonpool.api.operations import Billed, ConflictError, Month, OperationError, Settled, Worked
 from commonpool.app.whole_days import WholeDays
 from commonpool.config import Config
 from commonpool.config.billing import rates
@@ -48,15 +49,24 @@ class UnpricedError(OperationError):
 
 
 class Bills:
-    """Answers from the store, in threads. `flush` returns when the newest records are in it."""
+    """Answers from the store, in threads. `flush` returns when the newest records are in it.
+
+    Of records it looks through `looked_max` at once.
+    """
 
     def __init__(
-        self, store: Store, config: Callable[[], Config], now: Callable[[], int], flush: Callable[[], object]
+        self,
+        store: Store,
+        config: Callable[[], Config],
+        now: Callable[[], int],
+        flush: Callable[[], object],
+        looked_max: int = LOOKED_MAX,
     ) -> None:
         self._store = store
         self._config = config
         self._now = now
         self._flush = flush
+        self._looked_max = looked_max
         self._tables = WholeDays[Bill](lambda some, more: added((some, more), some.by), lambda table: len(table.lines))
         self._matrices = WholeDays[Matrix](lambda some, more: matrices((some, more)), len)
         self._last: tuple[int, int, Config, Statement] | None = None
@@ -90,15 +100,21 @@ class Bills:
 
         return await asyncio.to_thread(ask)
 
-    async def worked(
-        self, start_ns: int, end_ns: int, filters: Filters, after: EndPlace | None, limit: int
-    ) -> Sequence[Settled]:
-        def ask() -> list[Settled]:
+    async def worked(self, start_ns: int, end_ns: int, filters: Filters, after: EndPlace | None, limit: int) -> Worked:
+        def ask() -> Worked:
             until_ns = min(end_ns, self._until(start_ns))
             if until_ns <= start_ns:
-                return []
-            found = self._settle(self._store.worked(start_ns, until_ns, filters, after, limit))
-            return [_within(each, start_ns, until_ns) for each in found]
+                return Worked()
+            looked_ns = None
+            if filters:  # without one, as many are looked at as are found
+                since_ns = start_ns if after is None else max(start_ns, after[0] - 1)
+                looked_ns = self._store.ending(since_ns, until_ns, self._looked_max)
+            records = self._store.worked(start_ns, until_ns, filters, after, limit, looked_ns)
+            found = [_within(each, start_ns, until_ns) for each in self._settle(records)]
+            if len(records) == limit:
+                last = records[-1]
+                return Worked(found, (last.arrived_ns + last.total_ns, last.request_id, last.attempt))
+            return Worked(found, None if looked_ns is None else (looked_ns + 1, "", 0), looked_ns)
 
         return await asyncio.to_thread(ask)
 
@@ -115,7 +131,9 @@ class Bills:
         folded = added(tables, by)
         expected = self._expected(folded, start_ns, until_ns, end_ns) if start_ns < until_ns < end_ns else None
         notes = self._behind(end_ns)
-        if until_ns == start_ns and not (closed or notes):
+        if start_ns > self._now():
+            notes = (say("note.future", at=self._moment(start_ns)),)
+        elif until_ns == start_ns and not (closed or notes):
             notes = (self._first(start_ns, end_ns),)
         return Billed(folded, until_ns, not _gaps(closed, start_ns, end_ns), expected, notes)
 

@@ -139,7 +139,7 @@ def _of(shown: int, all_of: int, noun: str) -> str:
 
 
 def _tenants(now: Status, tenants: Sequence[TenantStatus], all_of: int = 0) -> Table:
-    titles = ["guaranteed", "used", "lent", "borrowed", "queue", "runs", "p50", "p99"]
+    titles = ["guaranteed", "used", "lent", "borrowed", "queue", "runs", "wait p50", "p99"]
     if now.waits_since_ns is not None:
         titles[-1] += f" of {text.age(now.waits_since_ns, now.now_ns)}"
     grid = _grid([(_of(len(tenants), all_of, "tenant"), False), *((title, True) for title in titles)])

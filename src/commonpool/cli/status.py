@@ -39,7 +39,7 @@ def status(
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show tenants, pools, replicas and open loans as they are now."""
+    """Show tenants, pools, replicas and open loans as they are now, and waits of the last ten minutes."""
     client = connect(control, token_file)
     if watch:
         _watch(client, as_json=as_json)

@@ -196,6 +196,7 @@ async def records(view: View) -> Response:
         query=query,
         bill="/bills?" + urlencode(query),
         more="/bills/records?" + urlencode(query | {"after": found.after}) if found.after else "",
+        looked_ns=found.looked_ns,
         currency=await _currency(view),
     )
 

@@ -1,7 +1,7 @@
 """Loans: who holds what of whose guarantee now, who lent to whom in a period, and what two parties had between them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from commonpool.access.permissions import Permission
 from commonpool.api.wire.bill import BillingPeriods, LendingTable
 from commonpool.api.wire.decisions import Decision, Decisions
-from commonpool.api.wire.status import LoanStatus, Status
+from commonpool.api.wire.status import OpenLoans, Status
 from commonpool.api.wire.usage import LoanTable
 from commonpool.console import spans
 from commonpool.console.asking import Problem, RefusedError
@@ -61,9 +61,13 @@ def _largest(pairs: dict[tuple[str, str], Sum], side: int) -> list[str]:
 
 
 def between(sums: Iterable[Sum], lender: str | None, borrower: str | None) -> list[Sum]:
-    """Those of these parties (None: of all), the largest first."""
-    found = [each for each in sums if lender in (None, each.lender) and borrower in (None, each.borrower)]
-    return sorted(found, key=lambda each: (-each.gpu_seconds, each.lender, each.borrower))
+    """Those of these parties (None: of all)."""
+    return [each for each in sums if lender in (None, each.lender) and borrower in (None, each.borrower)]
+
+
+def largest(sums: Iterable[Sum]) -> list[Sum]:
+    """The largest first."""
+    return sorted(sums, key=lambda each: (-each.gpu_seconds, each.lender, each.borrower))
 
 
 async def show(view: View) -> Response:
@@ -72,20 +76,22 @@ async def show(view: View) -> Response:
         raise RefusedError(BAD_REQUEST, f"{month!r} is not a month; write it like 2026-11")
     span = spans.span(view, "7d")
     named = [name for name in (lender, borrower) if name]
-    status, lent, periods, decisions = await together(
+    parties = {name: (party,) for name, party in (("lender", lender), ("borrower", borrower)) if party is not None}
+    status, now, lent, periods, decisions = await together(
         view.wish(Permission.READ_STATUS, "/admin/v1/status", Status),
-        _of_month(view, month) if month else _of_span(view, view.now_ns - span.length_ns),
+        view.wish(Permission.READ_STATUS, "/admin/v1/loans/open", OpenLoans, **parties),
+        _of_month(view, month, lender, borrower) if month else _of_span(view, view.now_ns - span.length_ns, parties),
         view.wish(Permission.READ_BILLS, "/admin/v1/periods", BillingPeriods),
         view.wish(Permission.READ_STATUS, "/admin/v1/decisions", Decisions, kind="loan", tenant=named, limit=200),
     )
     sums, currency = lent if isinstance(lent, tuple) else (lent, "")
-    past = sums if isinstance(sums, Problem) else spans.part(view, between(sums, lender, borrower), ROWS)
+    past = sums if isinstance(sums, Problem) else spans.part(view, largest(sums), ROWS)
     return view.render(
         "loans.html",
         lender=lender,
         borrower=borrower,
         tenants=[] if isinstance(status, Problem) else [each.name for each in status.tenants],
-        open=status if isinstance(status, Problem) else _open(status.loans, lender, borrower),
+        open=now if isinstance(now, Problem) else now.loans,
         past=past,
         matrix=None if isinstance(sums, Problem) or named or lender == UNOWNED else matrix(sums),
         currency=currency,
@@ -104,7 +110,9 @@ def _party(view: View, name: str) -> str | None:
     return UNOWNED if text == "-" else text
 
 
-async def _of_month(view: View, month: str) -> tuple[list[Sum], str] | Problem:
+async def _of_month(
+    view: View, month: str, lender: str | None, borrower: str | None
+) -> tuple[list[Sum], str] | Problem:
     """What is in the books of a month, with what was paid."""
     table = await view.wish(Permission.READ_BILLS, "/admin/v1/bill/matrix", LendingTable, period=month)
     if isinstance(table, Problem):
@@ -113,7 +121,7 @@ async def _of_month(view: View, month: str) -> tuple[list[Sum], str] | Problem:
         Sum(_name(each.lender), _name(each.borrower), each.gpu_seconds, cost_micro=each.cost_micro)
         for each in table.pairs
     ]
-    return pairs, table.currency
+    return between(pairs, lender, borrower), table.currency
 
 
 def _name(account: str) -> str:
@@ -121,18 +129,16 @@ def _name(account: str) -> str:
     return UNOWNED if account == PLATFORM else account.removeprefix("tenant:")
 
 
-async def _of_span(view: View, since_ns: int) -> tuple[list[Sum], str] | Problem:
+async def _of_span(
+    view: View, since_ns: int, parties: Mapping[str, tuple[str, ...]]
+) -> tuple[list[Sum], str] | Problem:
     """Loans of requests and jobs that arrived since then."""
-    table = await view.wish(Permission.READ_USAGE, "/admin/v1/loans", LoanTable, since_ns=max(0, since_ns))
+    table = await view.wish(Permission.READ_USAGE, "/admin/v1/loans", LoanTable, since_ns=max(0, since_ns), **parties)
     if isinstance(table, Problem):
         return table
     return [
         Sum(each.lender, each.borrower, each.gpu_seconds, each.loans, each.length_ns_mean) for each in table.loans
     ], ""
-
-
-def _open(loans: Iterable[LoanStatus], lender: str | None, borrower: str | None) -> list[LoanStatus]:
-    return [loan for loan in loans if lender in (None, loan.lender) and borrower in (None, loan.borrower)]
 
 
 def _about(decisions: Iterable[Decision], named: Sequence[str]) -> list[Decision]:

@@ -11,7 +11,7 @@ from commonpool.api.wire.bill import BillTable
 from commonpool.api.wire.decisions import Decisions
 from commonpool.api.wire.status import Status, TenantStatus
 from commonpool.api.wire.waits import Promises, WaitRow, WaitTable
-from commonpool.console import spans
+from commonpool.console import gone, spans
 from commonpool.console.asking import Problem
 from commonpool.console.frame import Page, View, together
 from commonpool.console.overview import layers, promised, quota, use
@@ -95,8 +95,10 @@ async def one(view: View) -> Response:
     name = view.path["tenant"]
     span = spans.span(view)
     terms, status = await together(
-        view.get(f"/admin/v1/tenants/{name}", TenantTerms), view.get("/admin/v1/status", Status)
+        view.attempt(f"/admin/v1/tenants/{name}", TenantTerms), view.get("/admin/v1/status", Status)
     )
+    if isinstance(terms, Problem):
+        return await gone.show(view, name, terms)
     since_ns = status.now_ns - span.length_ns
     usage, bills = Permission.READ_USAGE, Permission.READ_BILLS
     promises, waits, over_time, bill, decisions, used = await together(

@@ -138,7 +138,8 @@ SENTENCES: Final[dict[str, str]] = {
     "note.no_later": "Nothing is answered later on a Ray cluster, so `queue.later` of {tenants} has no effect: what "
     "cannot be served in time is refused.",
     "note.before": "There are no books of it: they began on {at}.",
-    "note.first": "The first hour of it is closed soon after {at}.",
+    "note.future": "This period has not begun: it begins at {at}, and is billed hour by hour from then on.",
+    "note.first": "A bill is made of whole hours, and the first one of this period is in it soon after {at}.",
     # Advice.
     "advice.waits": "One task in a hundred waits {wait_ns} or longer, so its cap is raised to its peak: {use}.",
     "advice.less": "A part of its guarantee of {milli_gpu} lies idle or belongs to borrowers: {use}.",

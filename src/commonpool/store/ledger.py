@@ -239,11 +239,18 @@ class LedgerStore(LedgerSink, Protocol):
         filters: Mapping[str, Sequence[str]],
         after: EndPlace | None,
         limit: int,
+        looked_ns: int | None = None,
     ) -> tuple[UsageRecord, ...]:
         """Attempts that ended in (since_ns, until_ns], then those that the books of its last hour have a part of.
 
         What these hours' books were made of, but for what was heard of late; by BILL_DIMENSIONS. In the order of their
-        ends: the first `limit` after a place, or of all.
+        ends: the first `limit` after a place, or of all. `looked_ns` leaves out what ended later than that.
+        """
+
+    def ending(self, since_ns: int, until_ns: int, number: int) -> int | None:
+        """When this attempt of those that ended in (since_ns, until_ns] did, counted from the first, from 1 on.
+
+        None where there are fewer. So somebody knows how far a question reaches that may look at so many.
         """
 
     def add_reading(self, reading: Reading) -> bool:

@@ -159,6 +159,7 @@ class MemoryLedger:
         filters: Mapping[str, Sequence[str]],
         after: EndPlace | None,
         limit: int,
+        looked_ns: int | None = None,
     ) -> tuple[UsageRecord, ...]:
         """See `LedgerStore.worked`."""
         question = Question((), since_ns, until_ns, filters)
@@ -169,8 +170,14 @@ class MemoryLedger:
             if (since_ns < ended(record) <= until_ns or (ended(record) > until_ns and last in self._parts.get(key, {})))
             and question.keys(Line(record.pool, "", "", "", "", work_of(record))) is not None
             and (after is None or _end_place(record) > after)
+            and (looked_ns is None or ended(record) <= looked_ns)
         ]
         return tuple(sorted(found, key=_end_place)[:limit])
+
+    def ending(self, since_ns: int, until_ns: int, number: int) -> int | None:
+        """See `LedgerStore.ending`."""
+        ends = sorted(end for record in self._records.values() if since_ns < (end := ended(record)) <= until_ns)
+        return ends[number - 1] if number <= len(ends) else None
 
     # -- readings and periods ------------------------------------------------------------------------------------------
 

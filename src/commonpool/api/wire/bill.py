@@ -220,7 +220,12 @@ class RequestPostings(msgspec.Struct, frozen=True):
 
 
 class BilledAttempts(msgspec.Struct, frozen=True):
-    """What a bill's lines are made of, in pages: attempts with their postings within the period."""
+    """What a bill's lines are made of, in pages: attempts with their postings within the period.
+
+    With a filter it looks through so many at once: where it stops for that, `looked_ns` is until when it has looked
+    through what ended, and `after` goes on from there; there may be few on such a page, or none.
+    """
 
     records: tuple[AttemptPostings, ...]
     after: str | None
+    looked_ns: int | None = None

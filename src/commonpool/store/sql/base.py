@@ -498,11 +498,17 @@ class SqlStore(ABC):
         filters: Mapping[str, Sequence[str]],
         after: EndPlace | None,
         limit: int,
+        looked_ns: int | None = None,
     ) -> tuple[UsageRecord, ...]:
         """See `LedgerStore.worked`."""
         question = Question((), since_ns, until_ns, filters)
         with self._snapshot() as connection:
-            return ledger.worked(connection, question, after, limit)
+            return ledger.worked(connection, question, after, limit, looked_ns)
+
+    def ending(self, since_ns: int, until_ns: int, number: int) -> int | None:
+        """See `LedgerStore.ending`."""
+        with self._snapshot() as connection:
+            return ledger.ending(connection, since_ns, until_ns, number)
 
     def add_reading(self, reading: Reading) -> bool:
         """See `LedgerStore.add_reading`."""

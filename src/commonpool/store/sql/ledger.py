@@ -179,7 +179,9 @@ def reconciliations(connection: Connection, since_ns: int, until_ns: int) -> tup
     return tuple(decode_reconciliation(text) for (text,) in rows)
 
 
-def worked(connection: Connection, question: Question, after: EndPlace | None, limit: int) -> tuple[UsageRecord, ...]:
+def worked(
+    connection: Connection, question: Question, after: EndPlace | None, limit: int, looked_ns: int | None
+) -> tuple[UsageRecord, ...]:
     """See `LedgerStore.worked`."""
     conditions = ["u.seq > 0"]  # all
     values: list[Any] = []
@@ -193,9 +195,9 @@ def worked(connection: Connection, question: Question, after: EndPlace | None, l
     found = select_records(
         connection,
         f"{which} AND {ENDED} > ? AND {ENDED} <= ? AND {order}",
-        (*values, since_ns, until_ns, *place, limit),
+        (*values, since_ns, until_ns if looked_ns is None else min(until_ns, looked_ns), *place, limit),
     )
-    if len(found) == limit:
+    if len(found) == limit or looked_ns is not None:
         return found
     # Those that go on are few: the books of the last hour name them.
     going_on = "(u.request_id, u.attempt) IN (SELECT p.request_id, p.attempt FROM parts AS p WHERE p.hour_ns = ?)"
@@ -204,6 +206,15 @@ def worked(connection: Connection, question: Question, after: EndPlace | None, l
         f"{which} AND {going_on} AND {ENDED} > ? AND {order}",
         (*values, until_ns - NS_PER_HOUR, until_ns, *place, limit - len(found)),
     )
+
+
+def ending(connection: Connection, since_ns: int, until_ns: int, number: int) -> int | None:
+    """See `LedgerStore.ending`: of the index alone."""
+    rows = connection.query(
+        f"SELECT {ENDED} FROM usage AS u WHERE {ENDED} > ? AND {ENDED} <= ? ORDER BY {ENDED} LIMIT 1 OFFSET ?",  # noqa: S608 - ours
+        (since_ns, until_ns, number - 1),
+    )
+    return rows[0][0] if rows else None
 
 
 # -- readings and periods ----------------------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ import msgspec
 
 from commonpool.core.billing import HourlySum, PostingSum
 from commonpool.core.ledger import Posting, Work
-from commonpool.store.contract import QueryError
 from commonpool.store.hour import work_type
 from commonpool.store.ledger import BILL_DIMENSIONS, POSTING_FILTERS, Closing, Hourly
-from commonpool.store.summary import check_range
+from commonpool.store.summary import check_lists, check_names, check_range
 
 COUNTS: Final = Hourly.__struct_fields__[1:]  # what is counted, in order
 
@@ -57,14 +56,9 @@ class Question:
         filters: Mapping[str, Sequence[str]],
         filterable: Sequence[str] = BILL_DIMENSIONS,
     ) -> None:
-        for name in by:
-            if name not in BILL_DIMENSIONS:
-                raise QueryError(f"Books cannot be grouped by {name!r}; allowed are {', '.join(BILL_DIMENSIONS)}.")
-        for name, values in filters.items():
-            if name not in filterable:
-                raise QueryError(f"These books cannot be filtered by {name!r}; allowed are {', '.join(filterable)}.")
-            if isinstance(values, str):
-                raise QueryError(f"The filter {name!r} is a list of values, not the single text {values!r}.")
+        check_names("Books cannot be grouped by", by, BILL_DIMENSIONS)
+        check_names("These books cannot be filtered by", filters, filterable)
+        check_lists(filters)
         check_range(since_ns, until_ns)
         self.by = tuple(by)
         self.since_ns = since_ns

@@ -1,6 +1,6 @@
 """The arithmetic of a usage table, the same for every store: sums in whole numbers, quantiles, cost, the total line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -67,16 +67,25 @@ class Query(msgspec.Struct, frozen=True):
 
 def query(by: Sequence[str], since_ns: int, until_ns: int, filters: Filters) -> Query:
     """Checks a question. QueryError names what is wrong and what is allowed."""
-    for name in by:
-        if name not in DIMENSIONS:
-            raise QueryError(f"Usage cannot be grouped by {name!r}; allowed are {', '.join(DIMENSIONS)}.")
-    for name, values in filters.items():
-        if name not in FILTERABLE:
-            raise QueryError(f"Usage cannot be filtered by {name!r}; allowed are {', '.join(FILTERABLE)}.")
-        if isinstance(values, str):
-            raise QueryError(f"The filter {name!r} is a list of values, not the single text {values!r}.")
+    check_names("Usage cannot be grouped by", by, DIMENSIONS)
+    check_names("Usage cannot be filtered by", filters, FILTERABLE)
+    check_lists(filters)
     check_range(since_ns, until_ns)
     return Query(tuple(dict.fromkeys(by)), since_ns, until_ns, filters)
+
+
+def check_names(cannot: str, names: Iterable[str], allowed: Sequence[str]) -> None:
+    """QueryError, which begins with `cannot`, where one of the names is not allowed."""
+    for name in names:
+        if name not in allowed:
+            raise QueryError(f"{cannot} {name!r}; allowed are {', '.join(allowed)}.")
+
+
+def check_lists(filters: Filters) -> None:
+    """QueryError where a filter is a text, of which each letter would be a value."""
+    for name, values in filters.items():
+        if isinstance(values, str):
+            raise QueryError(f"The filter {name!r} is a list of values, not the single text {values!r}.")
 
 
 def check_range(since_ns: int, until_ns: int) -> None:
@@ -88,17 +97,12 @@ def check_range(since_ns: int, until_ns: int) -> None:
 
 def check_filters(filters: Filters) -> None:
     """QueryError where single attempts cannot be found by these."""
-    for name in filters:
-        if name not in RECORD_FILTERS:
-            raise QueryError(f"Records cannot be filtered by {name!r}; allowed are {', '.join(RECORD_FILTERS)}.")
+    check_names("Records cannot be filtered by", filters, RECORD_FILTERS)
 
 
 def check_audit(filters: Filters, since_ns: int, until_ns: int) -> None:
     """QueryError where this cannot be asked of the audit log."""
-    for name in filters:
-        if name not in audit.FILTERABLE:
-            allowed = ", ".join(audit.FILTERABLE)
-            raise QueryError(f"The audit log cannot be filtered by {name!r}; allowed are {allowed}.")
+    check_names("The audit log cannot be filtered by", filters, audit.FILTERABLE)
     check_range(since_ns, until_ns)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from commonpool.core.model import NS_PER_HOUR, NS_PER_S, Tier
 from commonpool.core.waits import DAY_NS, WINDOW_NS, Ended, Judged, Place, Row, Tally, fold
 from commonpool.store.contract import QueryError
-from commonpool.store.summary import check_range, day_label
+from commonpool.store.summary import check_names, check_range, day_label
 from commonpool.store.waits import (
     WAIT_DIMENSIONS,
     WAIT_LINES_MAX,
@@ -232,12 +232,8 @@ def window_label(start_ns: int) -> str:
 
 def _checked(by: Sequence[str], filters: Filters) -> tuple[tuple[str, ...], str]:
     """The names of `by`, each once, and the time among them, "" for none."""
-    for name in by:
-        if name not in WAIT_DIMENSIONS:
-            raise QueryError(f"Waits cannot be grouped by {name!r}; allowed are {', '.join(WAIT_DIMENSIONS)}.")
-    for name in filters:
-        if name not in WAIT_SERIES:
-            raise QueryError(f"Waits cannot be filtered by {name!r}; allowed are {', '.join(WAIT_SERIES)}.")
+    check_names("Waits cannot be grouped by", by, WAIT_DIMENSIONS)
+    check_names("Waits cannot be filtered by", filters, WAIT_SERIES)
     names = tuple(dict.fromkeys(by))
     times = [name for name in names if name in WAIT_TIMES]
     if len(times) > 1:

@@ -9,8 +9,8 @@ import pytest
 
 from commonpool.api.wire import usage as wire
 from commonpool.cli import run
-from commonpool.cli.exits import CommandError, ExitCode
-from commonpool.cli.usage import filters, instant
+from commonpool.cli.exits import ExitCode
+from commonpool.cli.usage import filters
 from commonpool.simulator.traces import Target, read
 from tests.api.fakes import FakeOperations
 from tests.cli.serving import serving
@@ -108,17 +108,6 @@ def test_unknown_group_is_wrong_usage(product: FakeOperations, capsys: pytest.Ca
 )
 def test_wrong_usage_is_found_before_anything_is_asked(arguments: list[str]) -> None:
     assert run(["usage", *arguments, "--control", "http://127.0.0.1:1"]) == ExitCode.USAGE
-
-
-def test_instants() -> None:
-    now = T0 + 5 * 3600 * 10**9
-    assert instant("5h", now, "--since") == T0
-    assert instant("3650d", 0, "--since") == 0
-    assert instant("2024-01-01", now, "--since") == T0
-    assert instant("2024-01-01T01:00+01:00", now, "--since") == T0
-    assert instant("1969-01-01", now, "--since") == 0
-    with pytest.raises(CommandError, match="--since 'x' is neither a duration"):
-        instant("x", now, "--since")
 
 
 def test_filter_values_may_have_an_equals_sign() -> None:

@@ -1,6 +1,5 @@
 """`commonpool audit`: who was allowed or denied what, and whether the log of it is as it was written."""
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,7 @@ from commonpool.cli.client import Client, Query, connect
 from commonpool.cli.exits import CommandError
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
-from commonpool.cli.usage import instant
+from commonpool.cli.times import Until, between
 from commonpool.store.audit import Fault
 
 if TYPE_CHECKING:
@@ -38,20 +37,14 @@ def list_entries(
     since: Annotated[
         str, typer.Option("--since", metavar="WHEN", help="From when: a duration ago (24h, 30d) or a UTC time.")
     ] = "24h",
-    until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="WHEN", help="Until when, excluded. [default: now]", show_default=False),
-    ] = None,
+    until: Until = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most, the newest.")] = 100,
     control: Control = CONTROL_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Show who was allowed or denied what, the newest first."""
-    now_ns = time.time_ns()
-    query: dict[str, str | int | list[str]] = {"since_ns": instant(since, now_ns, "--since")}
-    if until is not None:
-        query["until_ns"] = instant(until, now_ns, "--until")
+    query = between(since, until)
     wanted = {"caller": caller, "action": action, "tenant": tenant, "outcome": outcome}
     query |= {name: values for name, values in wanted.items() if values}
     found = _entries(connect(control, token_file), query, limit)

@@ -1,6 +1,5 @@
 """`commonpool reconcile`: whether the books close, hour by hour."""
 
-import time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
-from commonpool.cli.usage import instant
+from commonpool.cli.times import Until, between
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,19 +24,13 @@ def reconcile(
     since: Annotated[
         str, typer.Option("--since", metavar="WHEN", help="From when: a duration ago (24h, 30d) or a UTC time.")
     ] = "24h",
-    until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="WHEN", help="Until when, excluded. [default: now]", show_default=False),
-    ] = None,
+    until: Until = None,
     control: Control = CONTROL_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare what was charged with what there was, hour by hour. Ends with 1 where the books do not close."""
-    now_ns = time.time_ns()
-    query: dict[str, str | int | list[str]] = {"since_ns": instant(since, now_ns, "--since")}
-    if until is not None:
-        query["until_ns"] = instant(until, now_ns, "--until")
+    query = between(since, until)
     table = connect(control, token_file).get("/admin/v1/reconciliation", wire.ReconciliationTable, query)
     if as_json:
         emit(table)

@@ -1,7 +1,5 @@
 """`commonpool usage`: who used what, what it costs, and who lent to whom, in tables that add up."""
 
-import time
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +13,7 @@ from commonpool.cli.client import Client, connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit, emit_line
-from commonpool.config.quantities import QuantityError, parse_duration
+from commonpool.cli.times import Until, between
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -38,10 +36,7 @@ def usage(
     since: Annotated[
         str, typer.Option("--since", metavar="WHEN", help="From when: a duration ago (1h, 30d) or a UTC time.")
     ] = "1h",
-    until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="WHEN", help="Until when, excluded. [default: now]", show_default=False),
-    ] = None,
+    until: Until = None,
     where: Annotated[
         list[str] | None,
         typer.Option("--where", metavar="NAME=VALUE", help="Count only these, e.g. tenant=support; may be repeated."),
@@ -59,10 +54,7 @@ def usage(
 
     A request belongs to the time at which it arrived, in UTC.
     """
-    now_ns = time.time_ns()
-    query: dict[str, str | int | list[str]] = {"since_ns": instant(since, now_ns, "--since")}
-    if until is not None:
-        query["until_ns"] = instant(until, now_ns, "--until")
+    query = between(since, until)
     client = connect(control, token_file)
     if loans or records:
         if by is not None or (loans and records):
@@ -89,20 +81,6 @@ def usage(
         table = client.get("/admin/v1/usage", UsageTable, query)
     out = show.console()
     out.print(picture(out, table))
-
-
-def instant(written: str, now_ns: int, option: str) -> int:
-    """Nanoseconds since the epoch of `1h` (ago), `2026-01-31` or `2026-01-31T10:00Z`; UTC where no zone is given."""
-    try:
-        return max(0, now_ns - parse_duration(written))
-    except QuantityError:
-        pass
-    try:
-        moment = datetime.fromisoformat(written)
-    except ValueError:
-        message = f"{option} {written!r} is neither a duration like 1h or 30d nor a time like 2026-01-31T10:00Z"
-        raise CommandError(message, ExitCode.USAGE) from None
-    return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) * 10**9)
 
 
 def filters(where: list[str]) -> dict[str, list[str]]:

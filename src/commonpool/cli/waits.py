@@ -1,7 +1,6 @@
 """`commonpool waits`: how long requests waited in any period, how many gave up, and how promises are kept."""
 
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,8 @@ from commonpool.cli.client import connect
 from commonpool.cli.exits import CommandError, ExitCode
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
-from commonpool.cli.usage import filters, instant
+from commonpool.cli.times import Until, between
+from commonpool.cli.usage import filters
 from commonpool.config.quantities import format_duration
 from commonpool.core.burn import OVER_NS, Burn, Kept, Promise
 from commonpool.core.model import NS_PER_HOUR
@@ -44,10 +44,7 @@ def waits(
             show_default=False,
         ),
     ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="WHEN", help="Until when, excluded. [default: now]", show_default=False),
-    ] = None,
+    until: Until = None,
     tenant: Annotated[
         list[str] | None, typer.Option("--tenant", metavar="NAME", help="Only this one's; may be repeated.")
     ] = None,
@@ -74,7 +71,6 @@ def waits(
         )
     if as_csv and as_json:
         raise CommandError("--csv and --json are two formats; give one of them", ExitCode.USAGE)
-    now_ns = time.time_ns()
     client = connect(control, token_file)
     from commonpool.cli import show  # noqa: PLC0415 - rich is slow to import
 
@@ -88,9 +84,7 @@ def waits(
             out = show.console()
             out.print(promises_picture(out, kept))
         return
-    query: dict[str, str | int | list[str]] = {"since_ns": instant(since or "1h", now_ns, "--since"), **only}
-    if until is not None:
-        query["until_ns"] = instant(until, now_ns, "--until")
+    query = between(since or "1h", until) | only
     with show.progress("adding up"):
         table = client.get("/admin/v1/waits", WaitTable, query | {"by": "tenant,tier" if by is None else by})
     if not table.rows:

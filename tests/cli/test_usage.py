@@ -88,14 +88,14 @@ def test_open_loans_are_those_of_now(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_no_loans(capsys: pytest.CaptureFixture[str]) -> None:
     with serving(FakeOperations()) as url:
-        assert run(["usage", "--loans", "--control", url]) == ExitCode.OK
+        assert run(["usage", "--loans", *EVER, "--control", url]) == ExitCode.OK
     assert capsys.readouterr().out == "nobody lent to anybody\n"
 
 
 def test_unknown_group_is_wrong_usage(product: FakeOperations, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(product) as url:
-        assert run(["usage", "--by", "colour", "--control", url]) == ExitCode.USAGE
-        assert run(["usage", "--where", "colour=red", "--control", url]) == ExitCode.USAGE
+        assert run(["usage", *EVER, "--by", "colour", "--control", url]) == ExitCode.USAGE
+        assert run(["usage", *EVER, "--where", "colour=red", "--control", url]) == ExitCode.USAGE
     err = capsys.readouterr().err.splitlines()
     assert "'colour'" in err[0]
     assert "cost_center" in err[0]

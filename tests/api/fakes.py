@@ -18,7 +18,7 @@ from commonpool.api.wire.advice import Advised
 from commonpool.api.wire.nodes import Nodes, PlaceQuestion
 from commonpool.api.wire.requests import LiveRequest
 from commonpool.api.wire.status import LoanStatus, ModelStatus, PoolStatus, ReplicaStatus, Status, TenantStatus
-from commonpool.app.alerts import Alerting
+from commonpool.app.alerts import Alerting, Lookout
 from commonpool.app.billing import Bills
 from commonpool.app.feed import Feed
 from commonpool.app.keys import Keyring
@@ -203,17 +203,16 @@ class FakeOperations:
         self.callers = {ADMIN: by_admin_key("k1"), KEY_OF_A: by_data_key("k2", "a", "default")}
         self.courier = TakesAll()
         self.away = Away()
-        self.fake_alerts = Alerting(
+        lookout = Lookout(
             self,
-            self.store,
             state=lambda: self.machine.state,
             books=NoBooks(),
             away=lambda: self.away,
             promises=tuple,
             gateways=tuple,
             behind_ns=0,
-            courier=self.courier,
         )
+        self.fake_alerts = Alerting(self, self.store, lookout, self.courier)
         self.fake_authority = Authority(POLICIES)
         self.fake_audit = AuditLog(self.store, self.now_ns)
         self.vault = Vault(self.store, Masters(MASTER), self.now_ns)

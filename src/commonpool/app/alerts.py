@@ -167,23 +167,9 @@ def certificates(config: Config, now: int) -> tuple[Ends, ...]:
 class Alerting:
     """The alerts of the product, and what the admin API does with them (`api.operations.Alerts`)."""
 
-    def __init__(
-        self,
-        known: Known,
-        store: AlertStore,
-        *,
-        state: Callable[[], State],
-        books: Closed,
-        away: Callable[[], Away],
-        promises: Callable[[], Sequence[Promise]],
-        gateways: Callable[[], Sequence[Listening]],
-        behind_ns: int,
-        courier: Courier | None = None,
-    ) -> None:
+    def __init__(self, known: Known, store: AlertStore, lookout: Lookout, courier: Courier | None = None) -> None:
         self._known = known
-        self._lookout = Lookout(
-            known, state=state, books=books, away=away, promises=promises, gateways=gateways, behind_ns=behind_ns
-        )
+        self._lookout = lookout
         self._alerts = Alerts(
             store,
             Outside(known.config().outgoing) if courier is None else courier,

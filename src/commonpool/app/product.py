@@ -34,7 +34,7 @@ from commonpool.api.wire.requests import LiveRequest
 from commonpool.api.wire.status import ReplicaStatus, Status
 from commonpool.app import listening, readiness, replicas, telemetry
 from commonpool.app.advising import Advisor, in_process
-from commonpool.app.alerts import Alerting
+from commonpool.app.alerts import Alerting, Lookout
 from commonpool.app.billing import Bills
 from commonpool.app.clock import Clock
 from commonpool.app.feed import Feed
@@ -207,9 +207,8 @@ class Product:
             self._held,
             new_id=lambda: f"job-{secrets.token_hex(5)}",
         )
-        self._alerting = Alerting(
+        lookout = Lookout(
             self,
-            self._store,
             state=lambda: self._desk.machine.state,
             books=self._books,
             away=self._away,
@@ -217,6 +216,7 @@ class Product:
             gateways=house.listening,
             behind_ns=self._clock.behind_ns,
         )
+        self._alerting = Alerting(self, self._store, lookout)
         self._measure()
 
     # -- life ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What the machine holds: quota trees, loan books, sites with their lines, and accounts.
 
-`State` only keeps and rebuilds; the decisions are in `machine`, the pictures of it for people in `views`.
+`State` only keeps and rebuilds; what changes it is in `tasks`, `supply`, `rules` and `dispatch`, the pictures of it for
+people in `views`.
 """
 
 import msgspec

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -216,8 +217,15 @@ def running(folder: Path, scale: Scale, address: str, names: Sequence[str] = ())
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(filled / "var", run / "var")
+    _forget_configurations(run / "var")
     with started(Product(run, text)) as product:
         yield product
+
+
+def _forget_configurations(state: Path) -> None:
+    """What it was filled with listens elsewhere, and the product would say so on every page."""
+    with contextlib.closing(sqlite3.connect(state / "commonpool.db")) as store, store:
+        store.execute("DELETE FROM config_history")
 
 
 @contextlib.contextmanager

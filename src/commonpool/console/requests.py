@@ -13,7 +13,7 @@ from commonpool.api.wire.requests import Records, RequestTimeline, Step
 from commonpool.console.frame import Page, View, together
 from commonpool.core.model import NS_PER_HOUR, Outcome
 
-ROWS_MAX: Final = 100
+ROWS_MAX: Final = 50  # as in other lists: what a page costs is its rows
 SPANS: Final = {"1h": NS_PER_HOUR, "24h": 24 * NS_PER_HOUR, "7d": 168 * NS_PER_HOUR, "30d": 720 * NS_PER_HOUR}
 USUAL: Final = "24h"
 OUTCOMES: Final = tuple(each.value for each in Outcome if each is not Outcome.RUNNING)

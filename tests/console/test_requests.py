@@ -62,7 +62,7 @@ def test_a_tenants_people_find_their_own(product: FakeOperations) -> None:
 
 
 def test_a_full_page_leads_to_the_next_one(product: FakeOperations) -> None:
-    more = [usage_record(f"r{number:03d}", tenant="support", arrived_ns=ENDED + number) for number in range(150)]
+    more = [usage_record(f"r{number:03d}", tenant="support", arrived_ns=ENDED + number) for number in range(80)]
     product.store.add_usage(more)
     ids = {record.request_id for record in more}
     with visiting(product) as local:

@@ -104,6 +104,8 @@ def test_a_tenant_that_is_gone_has_its_bills_and_says_so() -> None:
             assert f'href="{link}"' in page.text.replace("&amp;", "&")
             assert local.get(link).status_code == 200
         assert local.get("/tenants/nobody").status_code == 404
+        product.callers[ADMIN] = by_admin_key("k", "finance")  # who may not read how tenants stand, and has the bills
+        assert local.get("/tenants/research", headers={"authorization": ADMIN.decode()}).status_code == 403
         product.callers[ADMIN] = by_admin_key("k", "viewer")  # who may not read bills
         looks_on = local.get("/tenants/research", headers={"authorization": ADMIN.decode()})
         assert "This tenant is not configured any more. What it used and paid stays in the books." in words(

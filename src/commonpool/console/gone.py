@@ -9,7 +9,7 @@ from commonpool.access.permissions import Permission
 from commonpool.api.wire.bill import BillingPeriods, BillLine, BillTable
 from commonpool.api.wire.waits import WaitTable
 from commonpool.console.asking import Problem, RefusedError
-from commonpool.console.frame import View, together
+from commonpool.console.frame import NOT_FOUND, View, together
 from commonpool.core.waits import DAY_NS
 
 
@@ -32,7 +32,9 @@ def months(days: Iterable[BillLine]) -> list[Month]:
 
 
 async def show(view: View, name: str, refused: Problem) -> Response:
-    """Raises what was `refused` where nothing is known of it."""
+    """Raises what was `refused` where nothing is known of it, or it was not refused because there is none."""
+    if refused.status != NOT_FOUND:
+        raise _again(refused)
     waits, periods = await together(
         view.wish(Permission.READ_USAGE, "/admin/v1/waits", WaitTable, by="day", tenant=name, since_ns=0),
         view.wish(Permission.READ_BILLS, "/admin/v1/periods", BillingPeriods),
@@ -41,7 +43,7 @@ async def show(view: View, name: str, refused: Problem) -> Response:
     billed = months(bill.lines) if isinstance(bill, BillTable) else []
     counted = [] if isinstance(waits, Problem) else [row for row in waits.rows if row.start_ns is not None]
     if not billed and not counted:
-        raise RefusedError(refused.status, refused.message, code=refused.code, param=refused.param)
+        raise _again(refused)
     return view.render(
         "tenant_gone.html",
         name=name,
@@ -58,3 +60,7 @@ async def _bill(view: View, name: str, periods: Sequence[str]) -> BillTable | Pr
         return None
     whole = f"{periods[0]}..{periods[-1]}"
     return await view.wish(Permission.READ_BILLS, "/admin/v1/bill", BillTable, by="day", tenant=name, period=whole)
+
+
+def _again(refused: Problem) -> RefusedError:
+    return RefusedError(refused.status, refused.message, code=refused.code, param=refused.param)

@@ -94,11 +94,10 @@ async def _names(view: View) -> Response:
 async def one(view: View) -> Response:
     name = view.path["tenant"]
     span = spans.span(view)
-    terms, status = await together(
-        view.attempt(f"/admin/v1/tenants/{name}", TenantTerms), view.get("/admin/v1/status", Status)
-    )
+    terms = await view.attempt(f"/admin/v1/tenants/{name}", TenantTerms)
     if isinstance(terms, Problem):
         return await gone.show(view, name, terms)
+    status = await view.get("/admin/v1/status", Status)
     since_ns = status.now_ns - span.length_ns
     usage, bills = Permission.READ_USAGE, Permission.READ_BILLS
     promises, waits, over_time, bill, decisions, used = await together(

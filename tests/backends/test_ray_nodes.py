@@ -1,12 +1,15 @@
 """Given what Ray says of a node, then what the core is told of it."""
 
+import asyncio
+import socket
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("ray")
 
-from commonpool.backends.ray.nodes import RayNode, asked, of_ray, to_core
+from commonpool.backends.ray.nodes import Nodes, RayNode, asked, of_ray, to_core
 from commonpool.config import Config, parse
 from commonpool.core.model import Device, Node
 
@@ -34,6 +37,7 @@ def said(**changes: Any) -> dict[str, Any]:
         "NodeID": "f00d",
         "Alive": True,
         "NodeManagerAddress": "10.0.0.7",
+        "NodeManagerPort": 41559,
         "NodeName": "10.0.0.7",
         "Resources": {
             "GPU": 2.0,
@@ -47,7 +51,7 @@ def said(**changes: Any) -> dict[str, Any]:
 
 
 def test_what_ray_counts_is_read() -> None:
-    assert of_ray(said()) == RayNode("f00d", "10.0.0.7", "10.0.0.7", 2, 8000, 16384, "H100", "")
+    assert of_ray(said()) == RayNode("f00d", "10.0.0.7", "10.0.0.7", 2, 8000, 16384, "H100", "", 41559)
 
 
 def test_labels_name_the_node_and_its_pool() -> None:
@@ -104,3 +108,29 @@ def test_of_a_node_that_is_to_be_discovered_what_is_declared_goes_first() -> Non
         ("H200", 144_384, True),
         ("H200", 144_384, False),
     ]
+
+
+def test_a_node_whose_raylet_is_gone_is_gone_whatever_rays_head_says() -> None:
+    async def main() -> None:
+        nodes = Nodes()
+        with socket.create_server(("127.0.0.1", 0)) as raylet:
+            node = RayNode("id-a", "a", "127.0.0.1", 1, 1, 1, port=raylet.getsockname()[1])
+            assert not await nodes.doubt(node)
+            assert nodes.believed([node]) == [node]
+        assert nodes.believed([node]) == [node]  # nobody has looked
+        assert await nodes.doubt(node)
+        again = msgspec.structs.replace(node, id="id-a2")
+        assert nodes.believed([node, again]) == [again]
+        assert nodes.believed([again]) == [again]
+
+    asyncio.run(main())
+
+
+def test_of_a_node_that_is_silent_nothing_is_known() -> None:
+    async def main() -> None:
+        nodes = Nodes()
+        node = RayNode("id-a", "a", "255.255.255.255", 1, 1, 1, port=1)
+        assert not await nodes.doubt(node)
+        assert nodes.believed([node]) == [node]
+
+    asyncio.run(main())

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("ray")
 
+from commonpool.backends.ray.nodes import Nodes
 from commonpool.cluster.fleet import Fleet, SharedIdentity
 from commonpool.cluster.messages import Batch, Counted, Hello
 from commonpool.observe.exporting import Became
@@ -39,6 +40,7 @@ def test_what_a_gateway_counted_under_attack_is_added_in_one_step(tmp_path: Path
             slowed=meter.slowed,
             listener=Deaf(),
             reconfigured=lambda: None,
+            doubt=Nodes().doubt,
         )
         many = 10**15  # one after the other would take for ever
         for number, gateway in enumerate("ab", 1):

@@ -1,6 +1,7 @@
 """Given what Ray and the gateways say of the nodes, then what the core is told."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ class Held(Nodes):
     """The groups of nodes, of which Ray knows nothing here."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.names: list[str] = []
 
     def find(self, name: str) -> Any:
@@ -127,6 +129,24 @@ def test_nodes_come_and_go() -> None:
         await town.watch.look()
         assert town.told[2:] == ["lost b"]
         assert (town.held.names, town.gateways) == (["a"], {"id-a"})
+
+    run(main)
+
+
+def test_a_node_whose_raylet_is_gone_is_lost_and_stays_so_whatever_rays_head_says() -> None:
+    async def main(town: Town) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as raylet:
+            here = msgspec.structs.replace(B, address="127.0.0.1", port=raylet.getsockname()[1])
+        town.living = [A, here]
+        await town.watch.look()
+        assert await town.held.doubt(here)
+        await town.watch.look()
+        await town.watch.look()
+        assert town.told == ["seen a", "seen b", "lost b"]
+        assert (town.held.names, town.gateways) == (["a"], {"id-a"})
+        town.living = [A, here, msgspec.structs.replace(here, id="id-b2")]
+        await town.watch.look()
+        assert town.told[3:] == ["seen b"]
 
     run(main)
 

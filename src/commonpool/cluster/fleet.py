@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,7 +72,10 @@ class SharedIdentity(Identity):
 
 
 class Fleet:
-    """The gateways of all nodes. `here` is the id of the node that this process is on."""
+    """The gateways of all nodes. `here` is the id of the node that this process is on.
+
+    `doubt` is asked to look at a node whose gateway's process is gone.
+    """
 
     def __init__(
         self,
@@ -88,6 +91,7 @@ class Fleet:
         slowed: Callable[[str, str, int], None],
         listener: Listener,
         reconfigured: Callable[[], None],
+        doubt: Callable[[RayNode], Awaitable[bool]],
     ) -> None:
         self._config = config
         self._identity = identity
@@ -101,6 +105,7 @@ class Fleet:
         self._listener = listener
         self._logging: list[str] = []
         self._reconfigured = reconfigured
+        self._doubt = doubt
         self._desk = desk
         self._address = config.listen.gateway
         self._readiness = Readiness(*ready())
@@ -273,6 +278,7 @@ class Fleet:
             if session is not None:
                 log.warning("a gateway's process ended; its requests are over", node=node.name)
                 self.hall.lost(name, session)
+            await self._doubt(node)
             await asyncio.sleep(AGAIN_S)
 
     async def _listened(self, name: str, node: RayNode, actor: Any) -> None:

@@ -95,6 +95,7 @@ class RayHouse:
             slowed=options["slowed"],
             listener=options["listener"],
             reconfigured=self._reconfigured,
+            doubt=self.nodes_held.doubt,
         )
         return self.fleet
 
@@ -184,7 +185,7 @@ class RayWatch:
     async def look(self) -> None:
         """Tell what has changed of the nodes since the last time."""
         async with self._looking:
-            found = self._by_name(await asyncio.to_thread(self._living))
+            found = self._by_name(self._held.believed(await asyncio.to_thread(self._living)))
             for name, node in tuple(self._here.items()):
                 if name not in found or found[name].id != node.id:
                     self._gone(node)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,12 +26,13 @@ NODE_LABEL: Final = "commonpool-node"  # the node's name in the configuration, w
 MIB: Final = 1024 * 1024
 GROUP_S: Final = 5.0  # GPUs that are free are taken at once; those that are not are asked for again
 GONE_S: Final = 5.0  # for a look at the nodes to find that one is gone
+CONNECT_S: Final = 1.0
 
 log = structlog.get_logger()
 
 
 class RayNode(msgspec.Struct, frozen=True):
-    """A living node of the cluster. `id` is Ray's; `name` is the core's."""
+    """A living node of the cluster. `id` is Ray's; `name` is the core's. `port` is where its raylet listens."""
 
     id: str
     name: str
@@ -40,6 +42,7 @@ class RayNode(msgspec.Struct, frozen=True):
     memory_mib: int
     gpu_model: str = ""
     pool: str = ""
+    port: int = 0
 
 
 def living() -> list[RayNode]:
@@ -62,6 +65,7 @@ def of_ray(found: dict[str, Any]) -> RayNode:
         memory_mib=int(resources.get("memory", 0)) // MIB,
         gpu_model=model,
         pool=labels.get(POOL_LABEL, ""),
+        port=found["NodeManagerPort"],
     )
 
 
@@ -97,10 +101,15 @@ def to_core(node: RayNode, asked: NodeConfig, found: Node | None) -> Node:
 
 
 class Nodes:
-    """The nodes whose GPUs are the product's, by name."""
+    """The nodes whose GPUs are the product's, by name; and which nodes are gone though Ray's head believes in them.
+
+    The head gives up on a node after five checks in 15 s. That a node was killed can be known at once: its raylet, with
+    which everything of Ray's there ends, refuses connections. So whoever loses something on a node looks at it.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[RayNode, PlacementGroup]] = {}
+        self._gone: set[str] = set()  # Ray's ids
 
     def find(self, name: str) -> tuple[RayNode, PlacementGroup] | None:
         """A node that is held, and the group to put actors into."""
@@ -115,9 +124,20 @@ class Nodes:
         self._held[node.name] = (node, group)
         return True
 
+    async def doubt(self, node: RayNode) -> bool:
+        """Something on the node is gone: whether all of it is. Of one that is silent that is for Ray to say."""
+        if node.id not in self._gone and await _refuses(node):
+            self._gone.add(node.id)
+        return node.id in self._gone
+
+    def believed(self, living: Sequence[RayNode]) -> list[RayNode]:
+        """Those that live, of all those that Ray's head says live."""
+        self._gone &= {node.id for node in living}
+        return [node for node in living if node.id not in self._gone]
+
     async def look_again(self, node: RayNode) -> None:
         """Return at once where the node lives, else when it is not held any more, or after a while."""
-        if any(each.id == node.id for each in await asyncio.to_thread(living)):
+        if not await self.doubt(node) and any(each.id == node.id for each in await asyncio.to_thread(living)):
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GONE_S):
@@ -133,6 +153,19 @@ class Nodes:
         """Give every node back."""
         for name in tuple(self._held):
             self.lost(name)
+
+
+async def _refuses(node: RayNode) -> bool:
+    """Whether nobody listens any more where its raylet did."""
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            _, writer = await asyncio.open_connection(node.address, node.port)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    writer.close()
+    return False
 
 
 def _group(node: RayNode) -> PlacementGroup:

@@ -117,7 +117,7 @@ class RayBackend:
                 node.address,
             )
         )
-        handle = RayHandle(replica.id, actor)
+        handle = RayHandle(replica, actor, self._nodes)
         try:
             async with asyncio.timeout(START_NS / NS_PER_S + ACTOR_S):
                 handle.describes(await actor.start.remote())
@@ -137,39 +137,40 @@ class RayBackend:
     async def adopt(self) -> tuple[Adopted, ...]:
         """The replicas whose actors live; what is left of others is ended."""
         names = [name for name in await asyncio.to_thread(ray.util.list_named_actors) if name.startswith(PREFIX)]
-        found = await asyncio.gather(*(_find(name) for name in sorted(names)))
+        found = await asyncio.gather(*(_find(name, self._nodes) for name in sorted(names)))
         return tuple(each for each in found if each is not None)
 
 
-async def _find(name: str) -> Adopted | None:
+async def _find(name: str, nodes: Nodes) -> Adopted | None:
     try:
         actor: Any = await asyncio.to_thread(ray.get_actor, name)
     except ValueError:  # it ended in this moment
         return None
-    handle = RayHandle(name.removeprefix(PREFIX), actor)
     try:
         async with asyncio.timeout(ADOPT_S):
             described: Described = await actor.describe.remote()
     except (RayError, TimeoutError) as error:
-        log.warning("a replica of before does not answer", replica=handle.replica_id, reason=first_line(error))
-        handle.kill()
+        log.warning("a replica of before does not answer", replica=name.removeprefix(PREFIX), reason=first_line(error))
+        _kill(actor)
         return None
     if described.target is None:  # it was being started for a core that is gone
-        handle.kill()
+        _kill(actor)
         return None
+    handle = RayHandle(described.replica, actor, nodes)
     handle.describes(described)
     return Adopted(described.replica, described.index, described.engine, handle)
 
 
 class RayHandle:
-    """A replica's actor."""
+    """A replica's actor, on one of `nodes`."""
 
     target: Target
 
-    def __init__(self, replica_id: str, actor: Any) -> None:
-        self.replica_id = replica_id
+    def __init__(self, replica: Replica, actor: Any, nodes: Nodes) -> None:
         self.pid: int | None = None
+        self._replica = replica
         self._actor = actor
+        self._nodes = nodes
 
     def describes(self, described: Described) -> None:
         assert described.target is not None  # noqa: S101 - it was started
@@ -180,7 +181,9 @@ class RayHandle:
         try:
             sentence: str = await self._actor.wait.remote()
         except RayActorError as error:
-            return f"The actor of replica {self.replica_id} is gone: {first_line(error)}"
+            if found := self._nodes.find(self._replica.node):
+                await self._nodes.look_again(found[0])  # as in `start`
+            return f"The actor of replica {self._replica.id} is gone: {first_line(error)}"
         return sentence
 
     async def stop(self, grace_ns: int) -> None:
@@ -191,8 +194,12 @@ class RayHandle:
 
     def kill(self) -> None:
         """End the actor's process, and with it the engine."""
-        with contextlib.suppress(RayError):
-            ray.kill(self._actor)
+        _kill(self._actor)
+
+
+def _kill(actor: Any) -> None:
+    with contextlib.suppress(RayError):
+        ray.kill(actor)
 
 
 def first_line(error: BaseException) -> str:

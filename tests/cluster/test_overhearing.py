@@ -20,11 +20,13 @@ def spoken(name: str, size: int = 10, tenant: str = "a") -> Spoken:
 class Core:
     def __init__(self) -> None:
         self.away = False
+        self.missed = 0
         self.told: list[Overheard] = []
 
     async def overheard(self, overheard: bytes) -> None:
         await asyncio.sleep(0)
         if self.away:
+            self.missed += 1
             raise ConnectionError("the core is away")
         self.told.append(messages.decode_overheard(overheard))
 
@@ -59,7 +61,7 @@ def test_a_core_that_is_away_gets_it_later() -> None:
             await overhearing.tell()
         telling = asyncio.create_task(overhearing.run())
         overhearing.hear(spoken("2"))
-        await asyncio.sleep(0.01)
+        await until(lambda: core.missed > 2)
         core.away = False
         await until(lambda: bool(core.told))
         assert core.names == [["1", "2"]]

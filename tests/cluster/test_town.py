@@ -1,7 +1,7 @@
 """The product on a real Ray cluster: three nodes with four GPUs each that are only counted, on this machine."""
 
-import asyncio
 import itertools
+import time
 from collections import Counter
 
 import pytest
@@ -21,9 +21,13 @@ pytestmark = [
 ]
 
 
-def settled(town: Town) -> bool:
-    """Nothing runs, nothing waits, and nothing is taken."""
-    return town.open_requests() == 0 and town.in_use() == 0 and not any(r["running"] for r in town.replicas().values())
+SLOTS = 2
+
+
+def placed(town: Town) -> dict[str, str]:
+    """Where the core has put each replica that it has decided on."""
+    decisions = town.get("/admin/v1/decisions")["decisions"]
+    return {each["subject"]: each["node"] for each in decisions if each["kind"] == "placement"}
 
 
 def test_replicas_are_where_the_core_has_placed_them(town: Town) -> None:
@@ -35,30 +39,31 @@ def test_replicas_are_where_the_core_has_placed_them(town: Town) -> None:
         assert all(device.startswith(f"{each['node']}/") for device in each["devices"])
         log = town.folder / "var" / "engines" / f"{each['id'].rpartition('.')[0]}.log"
         visible = ",".join(device.rpartition("/")[2] for device in each["devices"])
-        assert f"devices {visible}" in log.read_text().splitlines()
+        town.until(lambda: f"devices {visible}" in log.read_text().splitlines())  # noqa: B023
 
 
 def test_every_node_has_a_gateway_and_each_reaches_every_replica(town: Town) -> None:
-    answers = town.ask_all(*((host, "slow 300", "support") for host in town.hosts * 3))
+    def full() -> bool:
+        return {each["running"] for each in town.replicas().values()} == {SLOTS}
+
+    answers = town.ask_until(full, *((host, "support") for host in town.hosts * 3))
     assert {each.status for each in answers} == {200}
     assert {each.where for each in answers} == {each["node"] for each in town.replicas().values()}
-    town.until(lambda: settled(town))
+    town.until(town.settled)
 
 
 def test_gateways_on_all_nodes_enforce_one_limit_of_requests_at_once(town: Town) -> None:
-    async def main() -> None:
-        asked = [(host, "slow 300", "single") for host in town.hosts * 2]
-        answering = asyncio.ensure_future(asyncio.to_thread(town.ask_all, *asked))
-        most = 0
-        while not answering.done():
-            tenant = next(each for each in await asyncio.to_thread(lambda: town.status()["tenants"])
-                          if each["name"] == "single")  # fmt: skip
-            most = max(most, tenant["running"])
-        assert {each.status for each in answering.result()} == {200}
-        assert most == 1
+    most: list[int] = []
 
-    asyncio.run(main())
-    town.until(lambda: settled(town))
+    def all_there() -> bool:
+        tenant = next(each for each in town.status()["tenants"] if each["name"] == "single")
+        most.append(tenant["running"])
+        return bool(tenant["running"] and tenant["running"] + tenant["waiting"] == 2 * len(town.hosts))
+
+    answers = town.ask_until(all_there, *((host, "single") for host in town.hosts * 2))
+    assert {each.status for each in answers} == {200}
+    assert max(most) == 1
+    town.until(town.settled)
     spans = sorted(
         (each["arrived_ns"] + each["wait_ns"], each["arrived_ns"] + each["total_ns"])
         for each in town.records()
@@ -69,8 +74,12 @@ def test_gateways_on_all_nodes_enforce_one_limit_of_requests_at_once(town: Town)
 
 
 def test_gateways_on_all_nodes_enforce_one_limit_of_requests_a_minute(town: Town) -> None:
-    answers = town.ask_all(*((host, "now", "hurried") for host in town.hosts * 3))
-    assert Counter(each.status for each in answers) == {200: 5, 429: len(answers) - 5}
+    begun = time.monotonic()
+    answers = town.ask_all(*((host, "now", "hurried") for host in town.hosts * 6))
+    came_free = int((time.monotonic() - begun) / 12)  # one of five a minute
+    taken = Counter(each.status for each in answers)
+    assert taken.keys() == {200, 429}
+    assert 5 <= taken[200] <= 5 + came_free
     left = [int(each.headers["x-ratelimit-remaining-requests"]) for each in answers]
     assert min(left) == 0
 
@@ -84,7 +93,7 @@ def test_a_revoked_key_is_refused_at_every_gateway(town: Town) -> None:
 
 
 def test_a_core_that_is_killed_under_load_loses_no_request_and_restarts_no_replica(town: Town) -> None:
-    town.until(lambda: settled(town))
+    town.until(town.settled)
     replicas = {name: each["pid"] for name, each in town.replicas().items()}
     earlier = {each["request_id"] for each in town.records()}
     pid = town.core_pid()
@@ -95,8 +104,8 @@ def test_a_core_that_is_killed_under_load_loses_no_request_and_restarts_no_repli
         load.some(10)
     answers = load.at(*town.hosts)
     assert Counter(each.status for each in answers) == {200: len(answers)}
-    town.until(lambda: settled(town) and town.core_pid() != pid)
-    assert {name: each["pid"] for name, each in town.replicas().items()} == replicas
+    town.until(lambda: town.settled() and town.core_pid() != pid)
+    town.until(lambda: {name: each["pid"] for name, each in town.replicas().items()} == replicas)
     records = [each for each in town.records() if each["request_id"] not in earlier]
     assert Counter(each["request_id"] for each in records if each["outcome"] == "completed") == {
         each.request_id: 1 for each in answers
@@ -119,23 +128,24 @@ def test_a_job_runs_on_its_devices_and_outlives_the_core(town: Town) -> None:
     town.kill_core()
     town.until(lambda: town.core_pid() != pid and town.in_use() == 2000)
     flag.touch()
-    town.until(lambda: town.job(job)["state"] == "done" and settled(town))
+    town.until(lambda: town.job(job)["state"] == "done" and town.settled())
     assert town.job(job)["log"].endswith("over\n")
     assert [each["outcome"] for each in town.records() if each["request_id"] == job] == ["completed"]
 
 
 def test_a_gateway_whose_process_dies_leaves_nothing_taken_and_comes_back(town: Town) -> None:
-    async def main() -> None:
-        host = town.hosts[1]
-        asking = asyncio.ensure_future(asyncio.to_thread(town.ask_all, *([(host, "slow 5000", "support")] * 12)))
-        while (await asyncio.to_thread(town.open_requests)) < 12:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-        town.kill_gateway(host)
-        assert {each.status for each in await asking} == {0}
+    host = town.hosts[1]
 
-    asyncio.run(main())
-    town.until(lambda: settled(town))
-    town.until(lambda: {each.status for each in town.ask_all((town.hosts[1], "now", "support"))} == {200})
+    def killed() -> bool:
+        if town.open_requests() < 12:
+            return False
+        town.kill_gateway(host)
+        return True
+
+    answers = town.ask_until(killed, *([(host, "support")] * 12))
+    assert {each.status for each in answers} == {0}
+    town.until(town.settled)
+    town.until(lambda: {each.status for each in town.ask_all((host, "now", "support"))} == {200})
 
 
 def test_a_gateway_that_talks_with_the_core_no_more_is_replaced(town: Town) -> None:
@@ -144,13 +154,14 @@ def test_a_gateway_that_talks_with_the_core_no_more_is_replaced(town: Town) -> N
     town.gateway(host).__ray_call__.remote(lambda gateway: gateway._talking.cancel())
     town.until(lambda: town.gateway_session(host) not in ("", session))
     town.until(lambda: {each.status for each in town.ask_all((host, "now", "support"))} == {200})
-    town.until(lambda: settled(town))
+    town.until(town.settled)
 
 
 def test_a_node_that_is_killed_under_load_costs_only_what_its_own_clients_see(town: Town) -> None:
-    town.until(lambda: settled(town))
+    town.until(town.settled)
     dying = next(host for host in town.hosts[1:] if any(each["node"] == host for each in town.replicas().values()))
     kept = [host for host in town.hosts if host != dying]
+    before = placed(town)
 
     with Load(town) as load:
         load.some(5)
@@ -159,8 +170,8 @@ def test_a_node_that_is_killed_under_load_costs_only_what_its_own_clients_see(to
     assert Counter(each.status for each in load.at(*kept)) == {200: len(load.at(*kept))}
     # That the node is lost is noticed later than its work is done elsewhere.
     town.until(lambda: {each["node"] for each in town.replicas().values()} <= set(kept))
-    town.until(lambda: settled(town) and town.ready_replicas() == 4)
-    assert {each["node"] for each in town.replicas().values()} <= set(kept)
+    town.until(lambda: town.settled() and town.ready_replicas() == 4)
+    assert {node for replica, node in placed(town).items() if replica not in before} <= set(kept)
 
 
 def test_a_node_that_is_added_under_load_is_used(town: Town) -> None:
@@ -170,7 +181,7 @@ def test_a_node_that_is_added_under_load_is_used(town: Town) -> None:
     assert {each.status for each in load.at(*load.answers)} == {200}
     town.until(lambda: {each.status for each in town.ask_all(("127.0.0.5", "now", "support"))} == {200})
     town.until(lambda: town.status()["pools"][0]["capacity_milli_gpu"] == 4000 * len(town.hosts))
-    town.until(lambda: settled(town))
+    town.until(town.settled)
 
 
 def test_a_job_of_a_node_that_is_cut_off_runs_again_elsewhere_and_once_when_the_node_is_back(town: Town) -> None:
@@ -192,7 +203,7 @@ def test_a_job_of_a_node_that_is_cut_off_runs_again_elsewhere_and_once_when_the_
     town.until(lambda: not alive(first))
     assert alive(second)
     go_on.touch()
-    town.until(lambda: town.job(job)["state"] == "done" and settled(town))
+    town.until(lambda: town.job(job)["state"] == "done" and town.settled())
     assert len(ran.read_text().split()) == 2
     records = sorted((each["attempt"], each["outcome"]) for each in town.records() if each["request_id"] == job)
     assert records == [(1, "failed"), (2, "completed")]

@@ -52,7 +52,7 @@ def ask(url: str, key: str) -> Any:
     body = {"model": "smollm2", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}
     headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
     request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=START_S) as answer:
         return json.loads(answer.read())
 
 
@@ -61,7 +61,7 @@ def test_the_product_is_started_answers_and_ends_with_all_of_its_processes(proce
     ready = json.loads(process.stdout.readline())
     answer = ask(ready["gateway"], ready["keys"][0]["key"])
     assert answer["usage"]["completion_tokens"] == 3
-    with urllib.request.urlopen(f"{ready['control']}/admin/v1/status", timeout=30) as status:
+    with urllib.request.urlopen(f"{ready['control']}/admin/v1/status", timeout=START_S) as status:
         (replica,) = json.loads(status.read())["replicas"]
     assert replica["address"].startswith(ready["gateway"].rpartition(":")[0])
     assert alive(replica["pid"])

@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import http.client
+import itertools
 import json
 import os
+import re
 import signal
 import sqlite3
 import sys
@@ -12,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -70,6 +74,9 @@ tenants:
 """
 
 
+LISTENS = re.compile(r'^commonpool_gateway_listening\{node="([^"]+)"\} (\S+)$', re.MULTILINE)
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What a client got. `status` 0: the connection broke. `where` is the host of the engine that answered."""
 
@@ -91,6 +98,7 @@ class Town:
         self._gateway, self._control = free_ports(2)
         self._nodes: dict[str, Any] = {}
         self._cluster: Any = None
+        self._flags = (folder / f"enough-{number}" for number in itertools.count())
         (folder / "m.gguf").write_bytes(b"GGUF")
         self.control = f"http://127.0.0.1:{self._control}"
         (folder / "commonpool.yaml").write_text(
@@ -112,11 +120,11 @@ class Town:
 
     def _begin_cluster(self) -> None:
         self._cluster = Cluster()
-        # Workers that are started beforehand would be of no use.
+        # Workers that are started beforehand, and what reads logs and scales, would be of no use.
         config = {"prestart_worker_first_driver": False}
+        unused = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
         try:
-            head = {"node_ip_address": self.hosts[0], "include_dashboard": False, "_system_config": config, **NODE}
-            self._cluster.add_node(**head)
+            self._cluster.add_node(node_ip_address=self.hosts[0], _system_config=config, **unused, **NODE)
             for host in self.hosts[1:]:
                 self._nodes[host] = self._cluster.add_node(node_ip_address=host, **NODE)
         except BaseException:
@@ -133,7 +141,7 @@ class Town:
 
         started = asyncio.run(begin())
         self.keys = {new.key.tenant: new.text for new in started.new_keys} or self.keys
-        self.until(lambda: self.ready_replicas() == 4)
+        self.until(lambda: self.ready_replicas() == 4 and self.listening() == set(self.hosts))
 
     def stop(self) -> None:
         try:
@@ -180,7 +188,7 @@ class Town:
         return session
 
     def core_pid(self) -> int:
-        return int((self.folder / "var" / "lock").read_text())
+        return int((self.folder / "var" / "lock").read_text() or 0)  # it is empty while the next one takes it
 
     # -- what is asked -------------------------------------------------------------------------------------------------
 
@@ -191,7 +199,7 @@ class Town:
         """What the control plane answers, as text; to `key`, or to this machine."""
         headers = {"authorization": f"Bearer {key}"} if key else {}
         request = urllib.request.Request(self.control + path, headers=headers)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=START_S) as answer:
             text: str = answer.read().decode()
         return text
 
@@ -201,7 +209,7 @@ class Town:
             data=json.dumps(body).encode(),
             headers={"content-type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=START_S) as answer:
             return json.loads(answer.read())
 
     def status(self) -> Any:
@@ -213,6 +221,19 @@ class Town:
     def ready_replicas(self) -> int:
         return len(self.replicas())
 
+    def listening(self) -> set[str]:
+        """The nodes whose gateways listen."""
+        found = LISTENS.findall(self.read("/metrics"))
+        return {node for node, listens in found if float(listens)}
+
+    def settled(self) -> bool:
+        """Nothing runs, nothing waits, and nothing is taken: whatever was answered is known to the core."""
+        return (
+            self.open_requests() == 0
+            and self.in_use() == 0
+            and not any(each["running"] for each in self.replicas().values())
+        )
+
     def in_use(self) -> int:
         return sum(tenant["in_use_milli_gpu"] for tenant in self.status()["tenants"])
 
@@ -220,10 +241,10 @@ class Town:
         return sum(tenant["running"] + tenant["waiting"] for tenant in self.status()["tenants"])
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something of the running product; an answer that is not to be had is no answer."""
+        """Wait for something of the running product; an answer that is not to be had, or is cut off, is no answer."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
                 if condition():
                     return
             time.sleep(0.1)
@@ -263,6 +284,17 @@ class Town:
                 return await asyncio.gather(*(self.ask(session, *each) for each in asked))
 
         return asyncio.run(main())
+
+    def ask_until(self, condition: Callable[[], bool], *asked: tuple[str, str]) -> list[Answer]:
+        """Ask at once: host and tenant of each. Whatever runs goes on running until the condition is met."""
+        flag = next(self._flags)
+        with ThreadPoolExecutor(1) as other:
+            answers = other.submit(self.ask_all, *((host, f"until {flag}", tenant) for host, tenant in asked))
+            try:
+                self.until(condition)
+            finally:
+                flag.touch()
+            return answers.result()
 
 
 def client() -> aiohttp.ClientSession:

@@ -39,6 +39,10 @@ class Terminal:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.raw = ""
 
+    @property
+    def text(self) -> str:
+        return self._text(0)
+
     def shows(self, *wanted: str) -> str:
         """Read until all of these were shown since the last call; returns what was."""
         before = len(self.raw)
@@ -55,7 +59,7 @@ class Terminal:
         """Its exit status, once it has ended."""
         deadline = time.monotonic() + WITHIN_S
         while self._goes_on():
-            assert time.monotonic() < deadline, self._text()
+            assert time.monotonic() < deadline, self.text
         return self._process.wait(WITHIN_S)
 
     def _goes_on(self) -> bool:
@@ -63,7 +67,7 @@ class Terminal:
         ended = self._process.poll() is not None  # before what is read: what it shows last comes before its end
         return self._read() or not ended
 
-    def _text(self, start: int = 0) -> str:
+    def _text(self, start: int) -> str:
         """What was shown from this place in `raw` on, for people."""
         return CONTROL.sub("", self.raw[start:])
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.product import Product
+from tests.acceptance.product import Product, running
 
 CONFIG = """
 pools: {main: {gpus: 1_gpu}}
@@ -37,10 +37,8 @@ NODES = 'permit (principal in Role::"finance", action == Action::"read_nodes", r
 def product(tmp_path: Path) -> Iterator[Product]:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "finance.cedar").write_text(NODES)
-    product = Product(tmp_path, CONFIG)
-    product.start()
-    yield product
-    product.stop()
+    with running(tmp_path, CONFIG) as started:
+        yield started
 
 
 def key(product: Product, *options: str) -> str:

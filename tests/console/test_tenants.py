@@ -116,6 +116,16 @@ def test_a_tenant_that_is_gone_has_its_bills_and_says_so() -> None:
         assert local.get("/tenants/research", headers={"authorization": ADMIN.decode()}).status_code == 404
 
 
+def test_a_tenant_that_is_gone_and_was_never_billed_has_had_requests() -> None:
+    product = billed()
+    product.store.add_usage([work("old", "2027-01-01 22:30", HOUR // 2, tenant="tried")])
+    with visiting(product) as local:
+        shown = words(local.get("/tenants/tried").text)
+        assert local.get("/tenants/nobody").status_code == 404
+    assert shown[shown.index("The last on") + 1] == "2027-01-01"
+    assert "Nothing was billed to it." in shown
+
+
 def test_whom_the_bill_is_not_for_sees_what_work_cost(product: FakeOperations) -> None:
     product.callers[ADMIN] = by_admin_key("k", "viewer", "support")
     with visiting(product, authorization=ADMIN.decode()) as local:

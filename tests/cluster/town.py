@@ -153,7 +153,16 @@ class Town:
                 self._cluster.shutdown()
 
     def add_node(self, host: str) -> None:
-        self._nodes[host] = self._cluster.add_node(node_ip_address=host, **NODE)
+        for attempt in range(ATTEMPTS):
+            try:
+                self._nodes[host] = self._cluster.add_node(node_ip_address=host, **NODE)
+                break
+            except Exception:  # as in `start`
+                if attempt == ATTEMPTS - 1:
+                    raise
+                for each in psutil.Process().children():  # it may come up later, and be one node too many
+                    if each.name() == "raylet" and f"--node_ip_address={host}" in each.cmdline():
+                        each.kill()
         self.hosts.append(host)
 
     def kill_node(self, host: str) -> None:

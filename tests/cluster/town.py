@@ -161,8 +161,9 @@ class Town:
                 if attempt == ATTEMPTS - 1:
                     raise
                 for each in psutil.Process().children():  # it may come up later, and be one node too many
-                    if each.name() == "raylet" and f"--node_ip_address={host}" in each.cmdline():
-                        each.kill()
+                    with contextlib.suppress(psutil.Error):  # it has ended
+                        if each.name() == "raylet" and f"--node_ip_address={host}" in each.cmdline():
+                            each.kill()
         self.hosts.append(host)
 
     def kill_node(self, host: str) -> None:

@@ -181,9 +181,9 @@ class RayHandle:
         try:
             sentence: str = await self._actor.wait.remote()
         except RayActorError as error:
-            if found := self._nodes.find(self._replica.node):
-                await self._nodes.look_again(found[0])  # as in `start`
-            return f"The actor of replica {self._replica.id} is gone: {first_line(error)}"
+            sentence = f"The actor of replica {self._replica.id} is gone: {first_line(error)}"
+        if found := self._nodes.find(self._replica.node):
+            await self._nodes.look_again(found[0])  # as in `start`
         return sentence
 
     async def stop(self, grace_ns: int) -> None:

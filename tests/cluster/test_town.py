@@ -193,8 +193,9 @@ def test_a_job_of_a_node_that_is_cut_off_runs_again_elsewhere_and_once_when_the_
     town.until(ran.exists)
     (attempt,) = town.job(job)["attempts"]
     assert attempt["node"] == cut
+    town.add_node("127.0.0.6")  # all nodes are one machine: what joins after the cut would end what runs there
+    town.until(lambda: town.status()["pools"][0]["capacity_milli_gpu"] == 4000 * len(town.hosts))
     town.kill_node(cut)  # all but the job's own processes, which is what a cut looks like from the core
-    town.add_node("127.0.0.6")
     town.until(lambda: len(ran.read_text().split()) == 2)
     first, second = map(int, ran.read_text().split())
     assert [each["node"] for each in town.job(job)["attempts"]] == [cut, "127.0.0.6"]

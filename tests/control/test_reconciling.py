@@ -48,6 +48,15 @@ def test_what_only_one_of_them_knows_is_said() -> None:
     assert comparison.odd == ("core", "backend")
 
 
+def test_what_only_one_of_them_knows_for_a_moment_is_a_lag() -> None:
+    comparison = compared(
+        span("starts", Phase.LOADING, END - LAG_NS, END), span("stops", Phase.HELD, H, H + NS_PER_S, 500)
+    )
+    assert (comparison.reconciliation.causes, comparison.odd) == ({LAGS: 1000 * LAG_NS - 500 * NS_PER_S}, ())
+    comparison = compared(span("starts", Phase.LOADING, END - LAG_NS - 1, END))
+    assert (comparison.reconciliation.causes, comparison.odd) == ({UNSEEN: 1000 * (LAG_NS + 1)}, ("starts",))
+
+
 def test_what_ran_while_the_product_was_down_is_explained() -> None:
     down, up = H + 600 * NS_PER_S, H + 900 * NS_PER_S
     standings = (Standing("main", H, down, 4000, {}), Standing("main", up, END, 4000, {}))

@@ -93,13 +93,15 @@ def test_nothing_finished_is_lost_and_nothing_counts_twice(tmp_path: Path) -> No
             ]
             for thread in threads:
                 thread.start()
-            deadline = time.monotonic() + WITHIN_S
-            while len(finished) < before + 300:
-                assert time.monotonic() < deadline, len(finished)
-                time.sleep(0.01)
-            product.interrupt(signal.SIGKILL)
-            product.wait()
-            stop.set()
+            try:
+                deadline = time.monotonic() + WITHIN_S
+                while len(finished) < before + 300:
+                    assert time.monotonic() < deadline, len(finished)
+                    time.sleep(0.01)
+                product.interrupt(signal.SIGKILL)
+                product.wait()
+            finally:
+                stop.set()
             for thread in threads:
                 thread.join()
             product.start()

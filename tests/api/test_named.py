@@ -18,7 +18,7 @@ def test_a_tenant_that_there_never_was_is_no_empty_table(local: TestClient, path
     refused = local.get(f"/admin/v1/{path}", params={name: "nope"})
     assert refused.status_code == 400
     message = "there is no tenant 'nope', and no request of one is known; there is support, research"
-    assert (refused.json()["error"]["message"], refused.json()["error"]["param"]) == (message, "tenant")
+    assert (refused.json()["error"]["message"], refused.json()["error"]["param"]) == (message, name)
     assert local.get(f"/admin/v1/{path}", params={name: "support"}).is_success  # which has nothing yet, or little
 
 

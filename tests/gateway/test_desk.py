@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
 from commonpool.core.effects import Checkpoint, Effect, Refuse, Start, StartReplica
 from commonpool.core.events import (
     DevicesChanged,
@@ -126,9 +128,12 @@ class FullJournal(Journal):
     """A journal whose disk is full while `full` is set."""
 
     full = False
+    poison = ""  # whose records fail in a way that nobody foresaw
     writes: tuple[int, ...] = ()  # how many notes each had
 
     def append(self, *notes: Note) -> None:
+        if any(isinstance(note, UsageRecord) and note.request_id == self.poison for note in notes):
+            raise TypeError(self.poison)
         if self.full:
             self.trouble = "The disk is full."
             raise JournalError(self.trouble)
@@ -328,6 +333,31 @@ def test_what_ends_in_one_turn_is_noted_by_one_write_and_its_answers_end_after_t
     assert (noted(room)[-2:], room.heard[-1]) == ([("r2", "completed"), ("r3", "failed")], "r2 is answered")
     later.pop()()
     assert room.heard[-1] == "r2 is answered"
+    room.journal.close()
+
+
+def test_answers_end_though_another_one_cannot_or_a_note_of_theirs_cannot_be_kept(tmp_path: Path) -> None:
+    def fails() -> None:
+        raise ValueError("it cannot be ended")
+
+    room = Room(tmp_path)
+    later: list[Callable[[], None]] = []
+    room.desk = CoreDesk(room.desk.machine, lambda: room.now, room.journal, room.seen.append, later.append)
+    room.ready("m-0")
+    for name in ("r0", "r1", "r2", "r3"):
+        room.submit(name)
+    later.pop()()
+    room.journal.poison = "r0"
+    for name, end in (("r0", fails), ("r1", partial(room.heard.append, "r1 is answered"))):
+        room.desk.ended(Ended(name, 1, Outcome.COMPLETED, Usage(1, 0, 1)), end)
+    with capture_logs() as logs:
+        later.pop()()
+    assert room.heard[2:] == ["r1 is answered", "r2 to m-0 #1", "r3 to m-0 #1"]
+    assert noted(room)[-3:] == [("r2", "running"), ("r1", "completed"), ("r3", "running")]
+    assert [each["event"] for each in logs] == [
+        "a usage record cannot be kept, now or ever",
+        "an answer could not be ended",
+    ]
     room.journal.close()
 
 

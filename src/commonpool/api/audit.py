@@ -40,7 +40,7 @@ async def entries(operations: Operations, query: AuditQuery, who: Who) -> wire.A
     until_ns += query.until_ns is None  # what was just now, too
     filters = {name: getattr(query, name) for name in FILTERABLE if getattr(query, name)}
     found = await operations.audited(who.scope.filters(filters), since_ns, until_ns, _before(query.after), query.limit)
-    await check_named(operations, query.tenant, who, found=bool(found or query.after))
+    await check_named(operations, {"tenant": query.tenant}, who, found=bool(found or query.after))
     after = str(found[-1].number) if len(found) == query.limit else None
     return wire.AuditEntries(tuple(map(_shown, found)), after)
 

@@ -38,7 +38,7 @@ async def decisions(operations: Operations, query: DecisionsQuery, who: Who) -> 
         and (not query.kind or each.kind in query.kind)
         and (not query.tenant or not set(query.tenant).isdisjoint(each.tenants))
     ]
-    await check_named(operations, query.tenant, who, found=bool(found))
+    await check_named(operations, {"tenant": query.tenant}, who, found=bool(found))
     newest = found[: -query.limit - 1 : -1]
     return wire.Decisions(
         tuple(shown(feed, each, who.scope) for each in newest),

@@ -173,7 +173,7 @@ async def jobs(operations: Operations, query: JobsQuery, who: Who) -> wire.Jobs:
     found = await operations.jobs().list(
         tenants, _states(query), after=_place(query.after), limit=query.limit, pools=pools
     )
-    await check_named(operations, query.tenant, who, found=bool(found or query.after))
+    await check_named(operations, {"tenant": query.tenant}, who, found=bool(found or query.after))
     last = found[-1] if len(found) == query.limit else None
     after = None if last is None else f"{last.submitted_ns}.{last.job.id}"
     return wire.Jobs(tuple(_view(operations, record) for record in found), after)

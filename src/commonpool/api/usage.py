@@ -63,7 +63,7 @@ async def records(operations: Operations, query: RecordsQuery, who: Who) -> Reco
     found = await look_through(
         operations, (since_ns, until_ns), _place(query.after), query.limit, filters, newest=query.newest
     )
-    await check_named(operations, query.tenant, who, found=bool(found.records or query.after))
+    await check_named(operations, {"tenant": query.tenant}, who, found=bool(found.records or query.after))
     place = found.after
     after = None if place is None else f"{place[0]}.{place[2]}.{place[1]}"
     return Records(tuple(map(views.attempt, found.records)), after, found.looked_ns)
@@ -85,7 +85,7 @@ async def usage(operations: Operations, query: UsageQuery, who: Who) -> wire.Usa
     since_ns, until_ns = between(operations, query)
     filters = {name: getattr(query, name) for name in FILTERABLE if getattr(query, name)}
     table = await operations.usage(by, since_ns, until_ns, who.scope.filters(filters))
-    await check_named(operations, query.tenant, who, found=bool(table.rows or table.total.attempts))
+    await check_named(operations, {"tenant": query.tenant}, who, found=bool(table.rows or table.total.attempts))
     return wire.UsageTable(
         by=table.by,
         since_ns=since_ns,
@@ -114,8 +114,12 @@ async def open_loans(operations: Operations, query: OpenLoansQuery, who: Who) ->
     whole = operations.status()
     seen = whole if who.scope.everything else views.within(whole, who.scope, operations.config().policy)
     found = tuple(loan for loan in seen.loans if _between(query, loan.lender, loan.borrower))
-    await check_named(operations, (*query.lender, *query.borrower), who, found=bool(found))
+    await check_named(operations, _parties(query), who, found=bool(found))
     return OpenLoans(found)
+
+
+def _parties(query: LoansQuery | OpenLoansQuery) -> dict[str, tuple[str, ...]]:
+    return {"lender": query.lender, "borrower": query.borrower}
 
 
 def _between(query: LoansQuery | OpenLoansQuery, lender: str, borrower: str) -> bool:
@@ -136,7 +140,7 @@ async def loans(operations: Operations, query: LoansQuery, who: Who) -> wire.Loa
         for row in await operations.loans(since_ns, until_ns, who.scope.names())
         if _between(query, row.lender, row.borrower)
     )
-    await check_named(operations, (*query.lender, *query.borrower), who, found=bool(sums))
+    await check_named(operations, _parties(query), who, found=bool(sums))
     return wire.LoanTable(since_ns, until_ns, sums)
 
 

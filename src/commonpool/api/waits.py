@@ -37,7 +37,7 @@ async def waits(operations: Operations, query: WaitsQuery, who: Who) -> WaitTabl
     since_ns, until_ns = between(operations, query)
     filters = {name: getattr(query, name) for name in WAIT_SERIES if getattr(query, name)}
     table, complete, left = await operations.waits().table(by, since_ns, until_ns, who.scope.filters(filters))
-    await check_named(operations, query.tenant, who, found=bool(table.lines))
+    await check_named(operations, {"tenant": query.tenant}, who, found=bool(table.lines))
     return WaitTable(
         by=table.by,
         since_ns=table.since_ns,
@@ -59,7 +59,7 @@ async def promises(operations: Operations, query: PromisesQuery, who: Who) -> Pr
         and (not query.tenant or each.tenant in query.tenant)
         and (not query.tier or each.tier in query.tier)
     )
-    await check_named(operations, query.tenant, who, found=bool(found))
+    await check_named(operations, {"tenant": query.tenant}, who, found=bool(found))
     return Promises(books.looked_ns, OBJECTIVE_PERMILLE, found)
 
 

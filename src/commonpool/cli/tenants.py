@@ -1,14 +1,10 @@
 """`commonpool tenants`: which tenants there are, whose groups they are in, and who pays for their apps."""
 
-from collections.abc import Sequence
-
 from commonpool.api import text
 from commonpool.api.terms import Tenants
-from commonpool.cli.client import Client, connect
-from commonpool.cli.exits import CommandError
+from commonpool.cli.client import connect
 from commonpool.cli.options import CONTROL_URL, Control, Json, TokenFile
 from commonpool.cli.output import emit
-from commonpool.config.problems import listed
 
 
 def tenants(*, control: Control = CONTROL_URL, token_file: TokenFile = None, as_json: Json = False) -> None:
@@ -27,11 +23,3 @@ def tenants(*, control: Control = CONTROL_URL, token_file: TokenFile = None, as_
     ]
     out = show.console()
     out.print(show.table(out, [show.Column(title, right=False) for title in titles], rows))
-
-
-def check(client: Client, names: Sequence[str]) -> None:
-    """Of these nothing was found: raise `CommandError` for one that there is not, as far as the caller may know."""
-    there = [each.name for each in client.get("/admin/v1/tenants", Tenants).tenants] if names else []
-    for name in names:
-        if name not in there:
-            raise CommandError(f"there is no tenant {name!r}; there is {listed(there)}")

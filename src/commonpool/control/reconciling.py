@@ -39,9 +39,9 @@ def compare(hour: Hour, postings: tuple[Posting, ...]) -> Comparison:
             part = _within(held, gaps) - _within(reported, gaps)
             causes[cause] += part
             difference -= part
-        late = abs(difference) <= LAG_NS * max(span.milli_gpu for span in spans)  # as where one began as the hour ended
-        causes[LAGS if late or (held and reported) else UNSEEN if held else UNKNOWN] += difference
-        if not late:
+        lags = abs(difference) <= LAG_NS * max(span.milli_gpu for span in spans)  # as where one began as the hour ended
+        causes[LAGS if lags or (held and reported) else UNSEEN if held else UNKNOWN] += difference
+        if not lags:
             odd.append(name)
     return Comparison(
         Reconciliation(

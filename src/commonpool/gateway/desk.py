@@ -215,9 +215,7 @@ class CoreDesk:
         if not event.retry:
             self._waiters.pop(event.request_id, None)
         self._pending += self._caches.ended(event.request_id, event.attempt)
-        if then is not None:
-            self._then.append(then)
-        self._handle(event, at_once=then is None)
+        self._handle(event, at_once=then is None, then=then)
 
     def landed(self, request_id: str, attempt: int, *, ran: bool) -> None:
         if held := self._caches.landed(request_id, attempt, ran=ran):
@@ -363,7 +361,7 @@ class CoreDesk:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _handle(self, event: Event, *, at_once: bool = True) -> None:
+    def _handle(self, event: Event, *, at_once: bool = True, then: Callable[[], None] | None = None) -> None:
         """Records and notes first: the caller may send the last byte when this returns, or is called when it may.
 
         The other effects call waiters, which may call back here; a queue keeps them in order and the stack flat.
@@ -386,6 +384,8 @@ class CoreDesk:
             self._pending.append(effect)
         if looks:
             self._note_more(event, now, notes)
+        if then is not None:
+            self._then.append(then)
         if at_once or self._soon is None or self._performing or self._unwritten:
             self._flush()
         elif not self._flushing and (self._pending or self._noted):
@@ -395,11 +395,14 @@ class CoreDesk:
     def _flush(self) -> None:
         """Write what was noted, then let answers end, then perform what is pending."""
         self._flushing = False
-        self._write(self._noted)
-        self._noted.clear()  # not before: what fails in a way that nobody foresaw is tried again
+        notes, self._noted = self._noted, []
+        self._write(notes)
         then, self._then = self._then, []
         for end in then:
-            end()
+            try:
+                end()
+            except Exception:  # the others' answers end all the same
+                log.exception("an answer could not be ended")
         if self._performing:
             return
         self._performing = True
@@ -493,11 +496,11 @@ class CoreDesk:
             return
         try:
             self._journal.append(*notes)
-        except RecordError as error:
-            if len(notes) == 1:
-                log.warning("a usage record cannot be kept, now or ever", note=notes[0], error=str(error))
+        except Exception as error:  # noqa: BLE001 - one that nobody foresaw comes again, and is not to stop the others
+            if isinstance(error, JournalError) and not isinstance(error, RecordError):
+                self._unwritten += notes
+            elif len(notes) == 1:
+                log.warning("a usage record cannot be kept, now or ever", note=notes[0], error=repr(error))
             else:
                 for note in notes:
                     self._write([note])
-        except JournalError:
-            self._unwritten += notes

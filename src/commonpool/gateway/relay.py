@@ -450,9 +450,14 @@ class Exchange:
         self._end(_COMPLETED, usage, 200, last=last, then=partial(self._ended, write))
 
     def _ended(self, write: Callable[[], None]) -> None:
-        if self._phase is _ENDING:  # its client is still there
-            self._phase = _OVER
+        if self._phase is not _ENDING:  # its client is gone
+            return
+        self._phase = _OVER
+        try:
             write()
+        except Exception:
+            self._connection.cut()  # else it would wait for the rest
+            raise
 
     def _end(
         self,

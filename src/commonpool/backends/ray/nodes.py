@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 import ray
 import structlog
+from ray.exceptions import RayError
 from ray.util.placement_group import (
     PlacementGroup,
     get_placement_group,
@@ -136,11 +137,14 @@ class Nodes:
         return [node for node in living if node.id not in self._gone]
 
     async def look_again(self, node: RayNode) -> None:
-        """Return at once where the node lives, else when it is not held any more, or after a while."""
-        if not await self.doubt(node) and any(each.id == node.id for each in await asyncio.to_thread(living)):
-            return
-        with contextlib.suppress(TimeoutError):
+        """Return at once where the node lives, else when it is not held any more, or after a while.
+
+        It is for the order of what is heard alone, so a head that does not answer is no error.
+        """
+        with contextlib.suppress(TimeoutError, RayError):
             async with asyncio.timeout(GONE_S):
+                if not await self.doubt(node) and any(each.id == node.id for each in await asyncio.to_thread(living)):
+                    return
                 while self._held.get(node.name, (None,))[0] is node:  # noqa: ASYNC110 - whoever looks tells nobody
                     await asyncio.sleep(0.1)
 

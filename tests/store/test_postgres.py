@@ -171,7 +171,9 @@ def test_nothing_is_lost_or_counted_twice_when_the_server_is_killed(
                 assert count < 20_000, heard
             server.start()
             assert writer.flush(180)
+            deadline = time.monotonic() + 180
             while writer.alarm is not None:  # it is told of a moment later
+                assert time.monotonic() < deadline, heard
                 time.sleep(0.001)
         # when it is there again
         assert writer.close()

@@ -126,6 +126,7 @@ def test_what_ran_when_it_was_killed_is_not_charged_and_the_hours_of_before_are_
         try:
             while not product.get("/admin/v1/status")["replicas"][0]["running"]:
                 time.sleep(0.05)
+            product.get("/admin/v1/status")  # it is noted, and sent on, at the end of the turn in which it has its slot
         finally:
             stop.set()
         product.interrupt(signal.SIGKILL)

@@ -107,7 +107,7 @@ $(FOCUS)/.ready: requirements-focus.lock | $(DEV)
 # it would hide what is changed there.
 $(COMPILED)/.made: hatch_build.py pyproject.toml $(shell find src -type f ! -name '*.pyc') | $(DEV)
 	@rm -rf $(COMPILED) build/wheel
-	@echo "compiling the core, for about half a minute"
+	@echo "compiling the core, for about two minutes"
 	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m hatchling build --target wheel --directory build/wheel
 	@$(BIN)/python -m zipfile -e build/wheel/*.whl $(COMPILED)
 	@touch $@
